@@ -1,0 +1,18 @@
+//! Who runs the code of this request: the one decision of filter, sidecar and page.
+//!
+//! Pure: no I/O, clock, randomness, hash maps, floats, panics or unsafe.
+#![forbid(unsafe_code)]
+#![deny(
+    missing_docs,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::arithmetic_side_effects,
+    clippy::iter_over_hash_type
+)]
+
+pub mod format;
+pub mod header;
+pub mod problem;

@@ -1,0 +1,197 @@
+//! Errors a caller can see, neutral first, then in the caller's own vocabulary.
+//!
+//! INVARIANT: a `Problem` holds only public text; causes stay in the log of whoever made it.
+
+use serde_json::{Value, json};
+
+use crate::format::Vocabulary;
+
+/// Who is to blame; decides log level and metrics label, never the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The request itself.
+    Caller,
+    /// The model or its provider.
+    Upstream,
+    /// The sandbox.
+    Sandbox,
+    /// Database or blob store.
+    Storage,
+    /// A bug or misconfiguration of ours.
+    Gateway,
+}
+
+/// What kind of failure it is; fixes status and error type in both vocabularies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    /// 400: the request says something that cannot be.
+    InvalidRequest,
+    /// 401: no credential, or one we do not know.
+    Unauthenticated,
+    /// 403: known, but not allowed.
+    PermissionDenied,
+    /// 404: no such model, file, route.
+    NotFound,
+    /// 405: the route exists, the method does not.
+    MethodNotAllowed,
+    /// 413: over a limit named in the message.
+    PayloadTooLarge,
+    /// 415: a body we cannot inspect.
+    UnsupportedMediaType,
+    /// 429: too many at once.
+    RateLimited,
+    /// 500: ours.
+    Internal,
+    /// 502: the model's answer was no answer.
+    UpstreamFailed,
+    /// 502: the sandbox gave no usable answer.
+    SandboxFailed,
+    /// 503, on the Anthropic wire 529: come back later.
+    Overloaded,
+    /// 504: the model took too long.
+    UpstreamTimedOut,
+}
+
+/// A failure as the caller may know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What kind of failure.
+    pub kind: ProblemKind,
+    /// Who caused it.
+    pub origin: Origin,
+    /// Says what is wrong and what to change; public.
+    pub message: String,
+    /// OpenAI's machine-readable `code`, e.g. `model_not_found`.
+    pub code: Option<&'static str>,
+    /// The parameter at fault, e.g. `tools[0].type`.
+    pub param: Option<String>,
+    /// Seconds for `retry-after`.
+    pub retry_after_s: Option<u32>,
+    /// Code has run: the SDKs must not send the request again by themselves (`x-should-retry: false`).
+    pub side_effects: bool,
+}
+
+/// A whole HTTP answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers, `content-type` among them; names lower-case.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Problem {
+    /// A problem of this kind and blame with nothing further to say.
+    pub fn new(kind: ProblemKind, origin: Origin, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            origin,
+            message: message.into(),
+            code: None,
+            param: None,
+            retry_after_s: None,
+            side_effects: false,
+        }
+    }
+
+    /// The caller's own mistake.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ProblemKind::InvalidRequest, Origin::Caller, message)
+    }
+
+    /// Names the parameter at fault.
+    #[must_use]
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// Sets OpenAI's `code`.
+    #[must_use]
+    pub fn with_code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// HTTP status in this vocabulary. Anthropic says 529 for overload, which its SDKs know by name.
+    pub fn status(&self, vocabulary: Vocabulary) -> u16 {
+        match self.kind {
+            ProblemKind::InvalidRequest => 400,
+            ProblemKind::Unauthenticated => 401,
+            ProblemKind::PermissionDenied => 403,
+            ProblemKind::NotFound => 404,
+            ProblemKind::MethodNotAllowed => 405,
+            ProblemKind::PayloadTooLarge => 413,
+            ProblemKind::UnsupportedMediaType => 415,
+            ProblemKind::RateLimited => 429,
+            ProblemKind::Internal => 500,
+            ProblemKind::UpstreamFailed | ProblemKind::SandboxFailed => 502,
+            ProblemKind::Overloaded => match vocabulary {
+                Vocabulary::Anthropic => 529,
+                Vocabulary::OpenAi => 503,
+            },
+            ProblemKind::UpstreamTimedOut => 504,
+        }
+    }
+
+    /// `error.type` in this vocabulary (wire.md 2.6; OpenAI's SDKs classify by status and expose the type as it comes).
+    pub fn error_type(&self, vocabulary: Vocabulary) -> &'static str {
+        match (vocabulary, self.kind) {
+            (_, ProblemKind::InvalidRequest | ProblemKind::MethodNotAllowed | ProblemKind::UnsupportedMediaType) => {
+                "invalid_request_error"
+            }
+            (_, ProblemKind::Unauthenticated) => "authentication_error",
+            (_, ProblemKind::PermissionDenied) => "permission_error",
+            (_, ProblemKind::RateLimited) => "rate_limit_error",
+            (Vocabulary::Anthropic, ProblemKind::NotFound) => "not_found_error",
+            (Vocabulary::Anthropic, ProblemKind::PayloadTooLarge) => "request_too_large",
+            (Vocabulary::Anthropic, ProblemKind::Overloaded) => "overloaded_error",
+            (Vocabulary::Anthropic, ProblemKind::UpstreamTimedOut) => "timeout_error",
+            (Vocabulary::Anthropic, _) => "api_error",
+            (Vocabulary::OpenAi, ProblemKind::NotFound | ProblemKind::PayloadTooLarge) => "invalid_request_error",
+            (Vocabulary::OpenAi, _) => "server_error",
+        }
+    }
+
+    /// The error object, as it stands in a body or in a stream's error event.
+    pub fn body(&self, vocabulary: Vocabulary, request_id: &str) -> Value {
+        match vocabulary {
+            Vocabulary::Anthropic => json!({
+                "type": "error",
+                "error": {"type": self.error_type(vocabulary), "message": self.message},
+                "request_id": request_id,
+            }),
+            Vocabulary::OpenAi => json!({
+                "error": {
+                    "message": self.message,
+                    "type": self.error_type(vocabulary),
+                    "param": self.param,
+                    "code": self.code,
+                },
+            }),
+        }
+    }
+
+    /// The whole answer for a failure before the first byte.
+    pub fn reply(&self, vocabulary: Vocabulary, request_id: &str) -> Reply {
+        let id_header = match vocabulary {
+            Vocabulary::Anthropic => "request-id",
+            Vocabulary::OpenAi => "x-request-id",
+        };
+        let mut headers = vec![("content-type", "application/json".to_owned()), (id_header, request_id.to_owned())];
+        if let Some(seconds) = self.retry_after_s {
+            headers.push(("retry-after", seconds.to_string()));
+        }
+        if self.side_effects {
+            headers.push(("x-should-retry", "false".to_owned()));
+        }
+        Reply {
+            status: self.status(vocabulary),
+            headers,
+            body: self.body(vocabulary, request_id).to_string().into_bytes(),
+        }
+    }
+}

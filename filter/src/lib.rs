@@ -1,0 +1,1 @@
+//! The proxy-wasm filter: Envoy callbacks in, decisions out. No rule lives here.

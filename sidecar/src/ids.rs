@@ -1,0 +1,39 @@
+//! Random identifiers, and the prefixes that make them ours.
+
+use std::fmt::Debug;
+
+/// Prefix of the `server_tool_use` ids we mint on the Messages wire.
+pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
+/// Prefix of container ids.
+pub const CONTAINER: &str = "otari_cntr_";
+/// Prefix of request ids.
+pub const REQUEST: &str = "req_otr";
+
+/// Where randomness comes from.
+pub trait IdSource: Send + Sync + Debug {
+    /// 128 random bits as 32 lower-case hex digits.
+    fn hex128(&self) -> String;
+
+    /// A prefix and 32 hex digits.
+    fn mint(&self, prefix: &str) -> String {
+        format!("{prefix}{}", self.hex128())
+    }
+}
+
+/// The operating system's random source.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemIds;
+
+impl IdSource for SystemIds {
+    fn hex128(&self) -> String {
+        let mut bytes = [0u8; 16];
+        // Without randomness no id is safe to give out; the process must not go on.
+        #[expect(clippy::expect_used, reason = "no id is safe to give out without randomness")]
+        getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+        bytes
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 0x0f])
+            .filter_map(|nibble| char::from_digit(nibble.into(), 16))
+            .collect()
+    }
+}

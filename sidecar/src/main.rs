@@ -1,0 +1,2 @@
+//! The command `otari-sidecar`.
+fn main() {}

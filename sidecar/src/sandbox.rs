@@ -1,0 +1,13 @@
+//! Where the model's code runs: one trait, embedded processes or a contract-v1 server behind it.
+//!
+//! INVARIANT: nothing here knows of requests, wires or tenants; a caller hands in code and gets what it did.
+
+mod backend;
+mod error;
+mod lease;
+
+pub use backend::{
+    Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SandboxTool, SessionId, SessionSpec,
+};
+pub use error::SandboxError;
+pub use lease::{Lease, Reaper};

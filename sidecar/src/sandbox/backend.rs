@@ -1,0 +1,92 @@
+//! The seam every sandbox implements; operations are named after contract v1.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::SandboxError;
+
+/// A place that runs code in sessions. A session keeps its interpreter and its files until it is destroyed.
+pub trait SandboxBackend: Send + Sync + Debug {
+    /// Opens a fresh session.
+    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>>;
+
+    /// Runs one piece of code and waits for it. A program that fails is an `Ok` with a non-zero return code.
+    /// Dropping the future stops the code; the session is then good for nothing but [`Self::destroy_session`].
+    fn execute<'a>(
+        &'a self,
+        session: &'a SessionId,
+        request: &'a ExecutionRequest,
+    ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>>;
+
+    /// Ends a session: every process gone, every file removed. A session already gone is a success.
+    fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>>;
+
+    /// What this sandbox gives, for health, metrics and logs.
+    fn capability(&self) -> Capability;
+}
+
+/// Name of a live session; opaque, never shown to a client.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub String);
+
+/// What a new session is asked to be.
+#[derive(Debug, Clone, Default)]
+pub struct SessionSpec {
+    /// How long the session may stand unused, a hint the backend may only lower.
+    pub idle_timeout: Option<Duration>,
+    /// How long the session may live in all, a hint the backend may only lower.
+    pub max_lifetime: Option<Duration>,
+}
+
+/// The tools contract v1 names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxTool {
+    /// `code_execution {code}`: Python with state kept between calls.
+    Python,
+}
+
+/// One execution.
+#[derive(Debug, Clone)]
+pub struct ExecutionRequest {
+    /// Which tool runs it.
+    pub tool: SandboxTool,
+    /// Source text, at most `sandbox.max_code_bytes` long.
+    pub code: String,
+    /// Wall-clock budget of the code itself; the call may take a little longer.
+    pub timeout: Duration,
+    /// Id of the call, for the backend's own records.
+    pub call_id: String,
+}
+
+/// What an execution did. A failing program is one of these too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExecutionResult {
+    /// Standard output, UTF-8 with replacements, cut to the backend's limit with a marker.
+    pub stdout: String,
+    /// Standard error, likewise.
+    pub stderr: String,
+    /// 0 is success; 124 timed out with state kept; 137 killed with state lost.
+    pub return_code: i32,
+    /// Files the backend itself named as output of this call.
+    pub files: Vec<ProducedFile>,
+}
+
+/// A file a call produced, as the backend names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProducedFile {
+    /// Path within the workspace, or the backend's own name.
+    pub name: String,
+}
+
+/// What a sandbox gives.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Capability {
+    /// `embedded` or `http`.
+    pub backend: &'static str,
+    /// Isolation in force: `namespaces`, `namespaces-noproc`, or `remote`.
+    pub isolation: &'static str,
+    /// One sentence for a person.
+    pub detail: String,
+}

@@ -1,0 +1,38 @@
+//! What can go wrong around an execution; never the program's own failure.
+
+use std::time::Duration;
+
+/// Mirrors contract v1's list of statuses.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Every session is taken; worth another try later.
+    #[error("the sandbox is at capacity")]
+    AtCapacity {
+        /// When the backend says to come back, if it does.
+        retry_after: Option<Duration>,
+    },
+    /// The session is gone: killed, expired, or never ours.
+    #[error("the sandbox session is gone")]
+    UnknownSession,
+    /// The backend refused the input.
+    #[error("the sandbox refused the request: {reason}")]
+    Refused {
+        /// Why, without the payload.
+        reason: String,
+    },
+    /// Our credential for the backend is wrong.
+    #[error("the sandbox refused our credential")]
+    Unauthorized,
+    /// No answer within the budget plus the grace.
+    #[error("the sandbox did not answer in time")]
+    TimedOut,
+    /// It cannot be reached, or what it says is not contract v1. Names fields, never payload values.
+    #[error("the sandbox is unreachable or broken: {reason}")]
+    Unreachable {
+        /// What was tried and failed.
+        reason: String,
+        /// The cause, if there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+}

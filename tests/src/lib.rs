@@ -1,0 +1,1 @@
+//! Starts the real parts for tests: scripted model, Envoy, sidecar.
