@@ -4,6 +4,7 @@
 
 mod binaries;
 mod part;
+mod process;
 mod setup;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::scripted_model::Record;
 
 pub use binaries::{binary, envoy, filter_wasm};
 pub use part::Part;
+pub use process::Process;
 pub use setup::Setup;
 
 /// Longest wait until `/healthz` answers 200.

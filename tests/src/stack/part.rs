@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: the process leads a group of its own, and dropping the part ends the whole group.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::Fallible;
+use super::{Fallible, Process, process};
 
 /// How long a process may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -70,6 +71,11 @@ impl Part {
         self.signal(Signal::KILL);
         self.wait(GRACE);
         code
+    }
+
+    /// The processes that descend from this one, such as sandboxes.
+    pub fn descendants(&self) -> BTreeSet<Process> {
+        process::descendants(self.pid)
     }
 
     /// Resident memory in bytes.
