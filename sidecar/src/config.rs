@@ -42,11 +42,9 @@ pub struct Config {
     pub database: Database,
     /// Where the sidecar listens.
     pub sidecar_listen: ListenAddress,
-    /// Envoy's listener for model calls.
-    pub model_listen: ListenAddress,
-    /// Envoy's admin interface.
-    pub admin_listen: ListenAddress,
-    /// In a mesh: where model calls go instead of `model_listen`. Ends without a slash.
+    /// `filter.wasm`, absolute.
+    pub filter_wasm: PathBuf,
+    /// In a mesh: where model calls go instead of [`Config::model_socket`]. Ends without a slash.
     pub model_url: Option<String>,
     /// The secret between Envoy and sidecar, if the environment gives it; else it is kept in [`Config::hop_secret_file`].
     pub hop_secret: Option<Secret>,
@@ -132,6 +130,8 @@ pub struct SandboxConfig {
     pub max_code_bytes: usize,
     /// Longest stdout, and longest stderr.
     pub max_output_bytes: usize,
+    /// Images a workspace's policy may name.
+    pub allowed_images: Vec<String>,
 }
 
 /// `sandbox.backend` and what belongs to each.
@@ -166,8 +166,6 @@ pub struct EmbeddedConfig {
 /// `tool_loop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolLoopConfig {
-    /// Model calls with the tool.
-    pub max_iterations: u32,
     /// Tool calls of one turn at a time.
     pub max_parallel_calls: usize,
     /// Longest time of one request.
@@ -263,6 +261,16 @@ impl Config {
             providers_routed: self.model_url.is_none(),
             explain: self.explain,
         }
+    }
+
+    /// Envoy's listener for the sidecar's model calls: it adds the operator's credentials, so it is a socket of ours.
+    pub fn model_socket(&self) -> PathBuf {
+        self.data_dir.join("model.sock")
+    }
+
+    /// Envoy's admin interface: whoever reaches it can stop Envoy, so it is a socket of ours.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.data_dir.join("admin.sock")
     }
 
     /// Where the first key is kept unless the environment gives it.

@@ -46,6 +46,8 @@ pub struct Services {
     pub master_key: Option<Secret>,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
+    /// Longest execution the deployment allows, seconds.
+    pub exec_timeout_s: u32,
     /// The database.
     pub repository: Repository,
     /// The snapshot.

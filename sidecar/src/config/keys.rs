@@ -82,10 +82,8 @@ keys! {
         "`sqlite` keeps `otari.db` in `data_dir`.";
     SIDECAR_LISTEN: "sidecar_listen", Kind::Listener, None,
         "Where the sidecar listens for Envoy. Unset: `sidecar.sock` in `data_dir`.";
-    MODEL_LISTEN: "model_listen", Kind::Listener, None,
-        "Envoy's listener for the sidecar's own model calls. Unset: `model.sock` in `data_dir`.";
-    ADMIN_LISTEN: "admin_listen", Kind::Listener, None,
-        "Envoy's admin interface, never on anything but loopback. Unset: `admin.sock` in `data_dir`.";
+    FILTER_WASM: "filter_wasm", Kind::Text, Some("./filter.wasm"),
+        "The built filter, for Envoy to load. Relative to the working directory.";
     MODEL_URL: "model_url", Kind::Url, None,
         "In an existing mesh: the address model calls go to. Set, providers and their credentials stay the mesh's own.";
     HOP_SECRET_ENV: "hop_secret_env", Kind::EnvName, None,
@@ -128,8 +126,6 @@ keys! {
         "With `embedded`: processes and threads of one session.";
     SANDBOX_DISK_BYTES: "sandbox.disk_bytes", Kind::Integer(1 << 20, BYTES_MAX), Some("536870912"),
         "With `embedded`: the longest file a session may write.";
-    TOOL_LOOP_MAX_ITERATIONS: "tool_loop.max_iterations", Kind::Integer(1, 25), Some("10"),
-        "Model calls with the tool per request, unless the request or the policy says fewer. One more follows without the tool.";
     TOOL_LOOP_MAX_PARALLEL_CALLS: "tool_loop.max_parallel_calls", Kind::Integer(1, 64), Some("8"),
         "Tool calls of one turn that run at the same time.";
     TOOL_LOOP_TURN_TIMEOUT_MS: "tool_loop.turn_timeout_ms", Kind::Integer(1000, HOUR_MS * 24), Some("900000"),

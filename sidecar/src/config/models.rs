@@ -13,8 +13,8 @@ use super::{Provider, problem::HIDDEN};
 const PROVIDER_NAME_MAX: usize = 40;
 const KINDS: &[(&str, ProviderKind)] = &[
     ("anthropic", ProviderKind::Anthropic),
-    ("openai", ProviderKind::OpenAi),
-    ("openai_compatible", ProviderKind::OpenAiCompatible),
+    ("openai", ProviderKind::Openai),
+    ("openai_compatible", ProviderKind::OpenaiCompatible),
 ];
 const WIRES: &[(&str, ApiFormat)] = &[
     ("messages", ApiFormat::Messages),
@@ -69,7 +69,10 @@ pub(super) fn read_models(reader: &mut Reader<'_>, providers: &BTreeMap<String, 
             reader.problem(&path, shown(&value), "write a mapping such as {match: \"gpt-*\", provider: openai}");
             continue;
         };
-        if let Some(first) = caught_by {
+        let spells_prefix = fields.get("match").and_then(Value::as_str).is_some_and(|text| text.contains([':', '/']));
+        if let Some(first) = caught_by
+            && !spells_prefix
+        {
             reader.problem(&path, "", format!("this rule never counts: models[{first}] matches every model; move it above that"));
         }
         if let Some(rule) = read_rule(reader, &path, &fields, providers) {
@@ -97,7 +100,7 @@ fn read_provider(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value
         }
     };
     let kind = kind?;
-    let wires = read_wires(reader, path, fields).unwrap_or_else(|| native_wires(kind));
+    let wires = read_wires(reader, path, fields).unwrap_or_else(|| kind.default_wires().to_vec());
     Some(Provider { kind, base_url: base_url?, api_key_env, wires })
 }
 
@@ -111,8 +114,8 @@ fn read_base_url(
     let Some(text) = text(reader, path, fields, "base_url") else {
         let known = match kind? {
             ProviderKind::Anthropic => "https://api.anthropic.com",
-            ProviderKind::OpenAi => "https://api.openai.com",
-            ProviderKind::OpenAiCompatible => {
+            ProviderKind::Openai => "https://api.openai.com",
+            ProviderKind::OpenaiCompatible => {
                 reader.problem(place, "", "write the server's address, such as \"http://127.0.0.1:11434\"");
                 return None;
             }
@@ -123,9 +126,6 @@ fn read_base_url(
         reader.problem(place, shown(&Value::String(text)), "write an http:// or https:// URL without user, query or fragment");
         return None;
     };
-    if let Some(shorter) = url.strip_suffix("/v1") {
-        reader.problem(place, &text, format!("leave /v1 out, the path of every request has it already: write `{shorter}`"));
-    }
     Some(url)
 }
 
@@ -173,14 +173,6 @@ fn read_wires(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value>) 
         }
     }
     Some(wires)
-}
-
-fn native_wires(kind: ProviderKind) -> Vec<ApiFormat> {
-    match kind {
-        ProviderKind::Anthropic => vec![ApiFormat::Messages],
-        ProviderKind::OpenAi => vec![ApiFormat::ChatCompletions, ApiFormat::Responses],
-        ProviderKind::OpenAiCompatible => vec![ApiFormat::ChatCompletions],
-    }
 }
 
 fn is_provider_name(name: &str) -> bool {

@@ -20,9 +20,10 @@ const BOOTSTRAP_KEY: &str = "OTARI_BOOTSTRAP_KEY";
 const MASTER_KEY: &str = "OTARI_MASTER_KEY";
 /// Shortest key a person may choose; ours have 128 random bits.
 const SECRET_MIN_CHARS: usize = 16;
+/// Longest name of a session image.
+const IMAGE_MAX_CHARS: usize = 255;
 /// The system's limit on the path of a Unix socket.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
-const EXECUTORS: &str = "auto, otari or provider";
 
 /// Reads and checks everything.
 pub(super) fn read(text: &str, env: &Environment) -> Result<Config, Vec<ConfigProblem>> {
@@ -42,17 +43,15 @@ pub(super) fn read(text: &str, env: &Environment) -> Result<Config, Vec<ConfigPr
 }
 
 fn read_config(reader: &mut Reader<'_>) -> Config {
-    let data_dir = PathBuf::from(reader.required_text(&keys::DATA_DIR));
-    let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
-    let socket = |name: &str| ListenAddress::Unix(data_dir.join(name));
+    let data_dir = absolute(PathBuf::from(reader.required_text(&keys::DATA_DIR)));
+    let sidecar_socket = || ListenAddress::Unix(data_dir.join("sidecar.sock"));
     let providers = models::read_providers(reader);
     let models = models::read_models(reader, &providers);
     Config {
         listen: reader.address(&keys::LISTEN),
         database: read_database(reader, &data_dir),
-        sidecar_listen: reader.listener(&keys::SIDECAR_LISTEN).unwrap_or_else(|| socket("sidecar.sock")),
-        model_listen: reader.listener(&keys::MODEL_LISTEN).unwrap_or_else(|| socket("model.sock")),
-        admin_listen: reader.listener(&keys::ADMIN_LISTEN).unwrap_or_else(|| socket("admin.sock")),
+        sidecar_listen: reader.listener(&keys::SIDECAR_LISTEN).unwrap_or_else(sidecar_socket),
+        filter_wasm: absolute(PathBuf::from(reader.required_text(&keys::FILTER_WASM))),
         model_url: reader.url(&keys::MODEL_URL),
         hop_secret: reader.secret(&keys::HOP_SECRET_ENV),
         max_body_bytes: reader.integer(&keys::MAX_BODY_BYTES),
@@ -65,7 +64,6 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         policy: read_policy(reader),
         sandbox: read_sandbox(reader),
         tool_loop: ToolLoopConfig {
-            max_iterations: reader.small(&keys::TOOL_LOOP_MAX_ITERATIONS),
             max_parallel_calls: reader.size(&keys::TOOL_LOOP_MAX_PARALLEL_CALLS),
             turn_timeout: millis(reader, &keys::TOOL_LOOP_TURN_TIMEOUT_MS),
             keepalive: millis(reader, &keys::TOOL_LOOP_KEEPALIVE_MS),
@@ -172,13 +170,13 @@ fn read_policy(reader: &mut Reader<'_>) -> PolicyConfig {
                     None => reader.problem(
                         format!("policy.static_pins.{workspace}"),
                         shown(&word),
-                        format!("write {EXECUTORS}"),
+                        format!("write {}", Preference::WORDS),
                     ),
                 }
             }
         }
         Some(other) => {
-            let fix = format!("write a mapping from workspace to {EXECUTORS}");
+            let fix = format!("write a mapping from workspace to {}", Preference::WORDS);
             reader.problem("policy.static_pins", shown(&other), fix);
         }
     }
@@ -221,7 +219,28 @@ fn read_sandbox(reader: &mut Reader<'_>) -> SandboxConfig {
         exec_timeout_s: reader.small(&keys::SANDBOX_EXEC_TIMEOUT_S),
         max_code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
         max_output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
+        allowed_images: read_images(reader),
     }
+}
+
+fn read_images(reader: &mut Reader<'_>) -> Vec<String> {
+    let path = "sandbox.allowed_images";
+    let list = match reader.table(path) {
+        None => return Vec::new(),
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            reader.problem(path, shown(&other), "write a list of image names");
+            return Vec::new();
+        }
+    };
+    let mut images = Vec::new();
+    for value in list {
+        match value.as_str().filter(|image| (1..=IMAGE_MAX_CHARS).contains(&image.len())) {
+            Some(image) => images.push(image.to_owned()),
+            None => reader.problem(path, shown(&value), format!("write image names of up to {IMAGE_MAX_CHARS} characters")),
+        }
+    }
+    images
 }
 
 /// What is right by itself and wrong together.
@@ -234,30 +253,18 @@ fn check(reader: &mut Reader<'_>, config: &Config) {
         let fix = "a snapshot would be too old before the next poll: write at least twice policy.poll_ms";
         reader.problem(keys::POLICY_MAX_AGE_MS.path, config.policy.max_age.as_millis().to_string(), fix);
     }
-    if let ListenAddress::Tcp(address) = config.admin_listen
-        && !address.ip().is_loopback()
-    {
-        let fix = "whoever reaches Envoy's admin interface can stop it: use a loopback address or a Unix socket";
-        reader.problem(keys::ADMIN_LISTEN.path, address.to_string(), fix);
+    let mut sockets = vec![(keys::DATA_DIR.path, config.model_socket()), (keys::DATA_DIR.path, config.admin_socket())];
+    if let ListenAddress::Unix(path) = &config.sidecar_listen {
+        let from_data_dir = path.starts_with(&config.data_dir);
+        let key = if from_data_dir { keys::DATA_DIR.path } else { keys::SIDECAR_LISTEN.path };
+        sockets.push((key, path.clone()));
     }
-    if let ListenAddress::Tcp(address) = config.model_listen
-        && !address.ip().is_loopback()
+    let length = |path: &PathBuf| path.as_os_str().len();
+    if let Some((key, path)) = sockets.into_iter().max_by_key(|(_, path)| length(path))
+        && length(&path) > SOCKET_PATH_MAX_BYTES
     {
-        let fix = "this listener adds your provider credentials to every call: use a loopback address or a Unix socket";
-        reader.problem(keys::MODEL_LISTEN.path, address.to_string(), fix);
-    }
-    let sockets = [
-        (&keys::SIDECAR_LISTEN, &config.sidecar_listen),
-        (&keys::MODEL_LISTEN, &config.model_listen),
-        (&keys::ADMIN_LISTEN, &config.admin_listen),
-    ];
-    for (key, listener) in sockets {
-        if let ListenAddress::Unix(path) = listener
-            && path.as_os_str().len() > SOCKET_PATH_MAX_BYTES
-        {
-            let fix = format!("a socket's path may have {SOCKET_PATH_MAX_BYTES} bytes: choose a shorter data_dir, or set {}", key.path);
-            reader.problem(key.path, path.display().to_string(), fix);
-        }
+        let fix = format!("choose a shorter path: a socket's may have {SOCKET_PATH_MAX_BYTES} bytes");
+        reader.problem(key, path.display().to_string(), fix);
     }
     if tracing_subscriber::EnvFilter::try_new(&config.log.level).is_err() {
         reader.problem(keys::LOG_LEVEL.path, &config.log.level, "write error, warn, info, debug or trace, or directives");
@@ -280,6 +287,10 @@ fn ignored_environment(env: &Environment) -> Vec<String> {
         .filter(|name| *name != BOOTSTRAP_KEY && *name != MASTER_KEY && !known.iter().any(|known| known == name))
         .map(str::to_owned)
         .collect()
+}
+
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 fn preference(word: &str) -> Preference {

@@ -13,7 +13,7 @@ use super::problem::{ConfigProblem, HIDDEN};
 use super::{Environment, ListenAddress};
 
 /// Tables that are not scalar keys; `models.rs` and `read_pins` look inside.
-const TABLES: &[&str] = &["providers", "models", "roots", "policy.static_pins"];
+const TABLES: &[&str] = &["providers", "models", "roots", "policy.static_pins", "sandbox.allowed_images"];
 
 /// Collects values and problems.
 pub(super) struct Reader<'a> {

@@ -22,7 +22,7 @@ const TAIL: &str = "
 | key | value | meaning |
 |---|---|---|
 | `providers.NAME.type` | anthropic, openai or openai_compatible | What it is. Only `anthropic` runs dated code-execution tools itself, only `openai` the code interpreter. |
-| `providers.NAME.base_url` | URL without `/v1` | Where it is. Needed for `openai_compatible`. |
+| `providers.NAME.base_url` | URL | Where it is; a `/v1` at its end stands for the API's root. Needed for `openai_compatible`. |
 | `providers.NAME.api_key_env` | name of an environment variable | Your credential, which Envoy adds when the client brings none of its own. |
 | `providers.NAME.wires` | list of messages, chat_completions, responses | What it speaks. Default by type. |
 | `models[].match` | model name, `*` stands for any text | The first rule that matches wins. `provider:model` and `provider/model` work without a rule. |
@@ -31,6 +31,7 @@ const TAIL: &str = "
 | `models[].wires` | as above | What this model speaks, if not all its provider does. |
 | `roots` | list of path prefixes, default `[/v1, /api/v1]` | Where the API stands. |
 | `policy.static_pins.WORKSPACE` | auto, otari or provider | Pins that need no database. |
+| `sandbox.allowed_images` | list of names | Session images a workspace's policy may choose. |
 
 ## Secrets
 

@@ -34,6 +34,11 @@ impl Refusal {
         Self { status: Some(StatusCode::UNPROCESSABLE_ENTITY), ..Self::from(problem) }
     }
 
+    /// What is to be made is there already, on the control plane: 409.
+    pub(super) fn conflict(message: impl Into<String>) -> Self {
+        Self { status: Some(StatusCode::CONFLICT), ..Self::from(Problem::invalid(message)) }
+    }
+
     /// A failure of ours: opaque words outside, the cause in the log.
     pub(super) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
         let text = "something failed inside the gateway; the request id finds it in the log";
