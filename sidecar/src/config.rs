@@ -20,6 +20,8 @@ use decision::format::ApiFormat;
 use decision::policy::Preference;
 
 use crate::repository::Database;
+use crate::tool_loop::Limits;
+use crate::upstream::ModelLimits;
 
 pub use environment::{Environment, Secret};
 pub use problem::ConfigProblem;
@@ -42,8 +44,6 @@ pub struct Config {
     pub database: Database,
     /// Where the sidecar listens.
     pub sidecar_listen: ListenAddress,
-    /// `filter.wasm`, absolute.
-    pub filter_wasm: PathBuf,
     /// In a mesh: where model calls go instead of [`Config::model_socket`]. Ends without a slash.
     pub model_url: Option<String>,
     /// The secret between Envoy and sidecar, if the environment gives it; else it is kept in [`Config::hop_secret_file`].
@@ -67,9 +67,9 @@ pub struct Config {
     /// Where code runs.
     pub sandbox: SandboxConfig,
     /// Limits of the tool loop.
-    pub tool_loop: ToolLoopConfig,
+    pub tool_loop: Limits,
     /// Patience with models.
-    pub upstream: UpstreamConfig,
+    pub upstream: ModelLimits,
     /// Limits of the sidecar's listener.
     pub http: HttpConfig,
     /// Files and blobs.
@@ -153,36 +153,28 @@ pub enum SandboxBackendConfig {
 /// The embedded sandbox's own keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbeddedConfig {
+    /// The bubblewrap program.
+    pub bwrap: PathBuf,
     /// The interpreter.
-    pub python: String,
-    /// Address space of one process.
+    pub python: PathBuf,
+    /// Whom to run as when the sidecar is root: `UID:GID` or a name.
+    pub run_as: String,
+    /// Resident memory of a session.
     pub memory_bytes: u64,
-    /// Processes and threads of one session.
-    pub max_processes: u32,
-    /// Longest file a session may write.
-    pub disk_bytes: u64,
-}
-
-/// `tool_loop`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolLoopConfig {
-    /// Tool calls of one turn at a time.
-    pub max_parallel_calls: usize,
-    /// Longest time of one request.
-    pub turn_timeout: Duration,
-    /// Silence before a keep-alive.
-    pub keepalive: Duration,
-    /// Longest answer held for one turn.
-    pub max_answer_bytes: usize,
-}
-
-/// `upstream`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpstreamConfig {
-    /// Longest wait for a connection.
-    pub connect_timeout: Duration,
-    /// Longest silence.
-    pub idle_timeout: Duration,
+    /// Address space of one process.
+    pub address_space_bytes: u64,
+    /// Processes and threads of a session.
+    pub max_tasks: u32,
+    /// Open files of one process.
+    pub max_open_files: u32,
+    /// Size of one file.
+    pub max_file_bytes: u64,
+    /// Disk of a session's workspace.
+    pub workspace_bytes: u64,
+    /// Files and folders of a session's workspace.
+    pub workspace_entries: u64,
+    /// Size of each of `/tmp` and `/dev/shm`.
+    pub tmp_bytes: u64,
 }
 
 /// `http`.

@@ -43,6 +43,10 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
+fn duration_histogram() -> Histogram {
+    Histogram::new(DURATION_BUCKETS_S)
+}
+
 /// Every counter of the sidecar.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -79,7 +83,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("otari");
         let requests = Family::default();
         registry.register("sidecar_requests", "Requests answered by the sidecar", requests.clone());
-        let durations = Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS_S));
+        let durations = Family::new_with_constructor(duration_histogram as fn() -> Histogram);
         let help = "From a request's head to the last byte of its answer";
         registry.register("sidecar_request_duration_seconds", help, durations.clone());
         let in_flight = Gauge::default();

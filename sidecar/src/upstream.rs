@@ -112,13 +112,18 @@ impl ModelClient {
 
     /// Sends one call and waits for the head of the answer.
     pub async fn send(&self, call: ModelCall) -> Result<ModelAnswer, UpstreamError> {
+        self.relay(http::Method::POST, call).await
+    }
+
+    /// Like [`Self::send`], with the caller's own method.
+    pub async fn relay(&self, method: http::Method, call: ModelCall) -> Result<ModelAnswer, UpstreamError> {
         let mut headers = call.headers;
         strip_hop_by_hop(&mut headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
         headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
-        let request = self.client.post(format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
+        let request = self.client.request(method, format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
         let answer = match tokio::time::timeout(self.limits.header_timeout, request.send()).await {
             Err(_) => return Err(UpstreamError::TimedOut),
             Ok(Err(error)) if error.is_timeout() => return Err(UpstreamError::TimedOut),

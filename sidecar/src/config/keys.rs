@@ -36,6 +36,8 @@ pub enum Kind {
     EnvName,
     /// The name of an HTTP header.
     HeaderName,
+    /// The path of a file; taken from the working directory when it is relative.
+    Path,
 }
 
 impl Key {
@@ -57,6 +59,7 @@ impl Kind {
             Self::Listener => "unix:/path/to.sock, or an IP address and a port, such as 127.0.0.1:8081".to_owned(),
             Self::Url => "an http:// or https:// URL without user, query or fragment".to_owned(),
             Self::EnvName => "the name of an environment variable (A-Z, 0-9 and _) that holds the secret".to_owned(),
+            Self::Path => "the path of a file".to_owned(),
             Self::HeaderName => "the name of an HTTP header, in lower case".to_owned(),
         }
     }
@@ -76,14 +79,12 @@ const BYTES_MAX: u64 = 1 << 40;
 keys! {
     LISTEN: "listen", Kind::Address, Some("127.0.0.1:8080"),
         "Envoy's public listener. Everything else stays on loopback or Unix sockets.";
-    DATA_DIR: "data_dir", Kind::Text, Some("./.otari"),
+    DATA_DIR: "data_dir", Kind::Path, Some("./.otari"),
         "Folder of the database, blobs, sockets, the rendered Envoy configuration, `bootstrap-key` and `hop-secret` (both mode 0600). Relative to the working directory.";
     DATABASE_URL: "database_url", Kind::Text, Some("sqlite"),
         "`sqlite` keeps `otari.db` in `data_dir`.";
     SIDECAR_LISTEN: "sidecar_listen", Kind::Listener, None,
         "Where the sidecar listens for Envoy. Unset: `sidecar.sock` in `data_dir`.";
-    FILTER_WASM: "filter_wasm", Kind::Text, Some("./filter.wasm"),
-        "The built filter, for Envoy to load. Relative to the working directory.";
     MODEL_URL: "model_url", Kind::Url, None,
         "In an existing mesh: the address model calls go to. Set, providers and their credentials stay the mesh's own.";
     HOP_SECRET_ENV: "hop_secret_env", Kind::EnvName, None,
@@ -110,34 +111,62 @@ keys! {
         "With `http`: base URL of the contract-v1 server.";
     SANDBOX_TOKEN_ENV: "sandbox.token_env", Kind::EnvName, None,
         "With `http`: environment variable with the bearer token for that server.";
-    SANDBOX_PYTHON: "sandbox.python", Kind::Text, Some("python3"),
-        "With `embedded`: the interpreter, a name on the path or an absolute path.";
+    SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
+        "With `embedded`: bubblewrap, version 0.8 or newer.";
+    SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),
+        "With `embedded`: the interpreter; its prefix is mounted read-only.";
+    SANDBOX_RUN_AS: "sandbox.run_as", Kind::Text, Some("65534:65534"),
+        "With `embedded`, when the sidecar itself is root: who sandboxes run as, `UID:GID` or a user's name. Never root.";
     SANDBOX_MAX_SESSIONS: "sandbox.max_sessions", Kind::Integer(1, 4096), Some("32"),
         "Sessions alive at once; more are told to come back later.";
     SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
         "Wall clock one execution may take. A workspace's policy can only lower it.";
-    SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
+    SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),
         "Longest source text of one execution.";
     SANDBOX_MAX_OUTPUT_BYTES: "sandbox.max_output_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
-        "Longest stdout, and longest stderr, of one execution; more is cut with a marker.";
+        "What is kept of each output stream of one execution.";
     SANDBOX_MEMORY_BYTES: "sandbox.memory_bytes", Kind::Integer(1 << 26, BYTES_MAX), Some("1073741824"),
+        "With `embedded`: resident memory of a session's processes together.";
+    SANDBOX_ADDRESS_SPACE_BYTES: "sandbox.address_space_bytes", Kind::Integer(1 << 26, BYTES_MAX), Some("4294967296"),
         "With `embedded`: address space of one process.";
-    SANDBOX_MAX_PROCESSES: "sandbox.max_processes", Kind::Integer(1, 65_536), Some("64"),
-        "With `embedded`: processes and threads of one session.";
-    SANDBOX_DISK_BYTES: "sandbox.disk_bytes", Kind::Integer(1 << 20, BYTES_MAX), Some("536870912"),
-        "With `embedded`: the longest file a session may write.";
-    TOOL_LOOP_MAX_PARALLEL_CALLS: "tool_loop.max_parallel_calls", Kind::Integer(1, 64), Some("8"),
-        "Tool calls of one turn that run at the same time.";
-    TOOL_LOOP_TURN_TIMEOUT_MS: "tool_loop.turn_timeout_ms", Kind::Integer(1000, HOUR_MS * 24), Some("900000"),
-        "Longest time one request may take in all, model and code together.";
-    TOOL_LOOP_KEEPALIVE_MS: "tool_loop.keepalive_ms", Kind::Integer(100, 60_000), Some("10000"),
-        "Silence after which a stream gets a keep-alive while code runs.";
+    SANDBOX_MAX_TASKS: "sandbox.max_tasks", Kind::Integer(1, 65_536), Some("64"),
+        "With `embedded`: processes and threads of a session.";
+    SANDBOX_MAX_OPEN_FILES: "sandbox.max_open_files", Kind::Integer(16, 1 << 20), Some("1024"),
+        "With `embedded`: open files of one process.";
+    SANDBOX_MAX_FILE_BYTES: "sandbox.max_file_bytes", Kind::Integer(1024, BYTES_MAX), Some("104857600"),
+        "With `embedded`: size of one file.";
+    SANDBOX_WORKSPACE_BYTES: "sandbox.workspace_bytes", Kind::Integer(1024, BYTES_MAX), Some("536870912"),
+        "With `embedded`: disk used by a session's workspace.";
+    SANDBOX_WORKSPACE_ENTRIES: "sandbox.workspace_entries", Kind::Integer(1, 10_000_000), Some("10000"),
+        "With `embedded`: files and folders in a session's workspace.";
+    SANDBOX_TMP_BYTES: "sandbox.tmp_bytes", Kind::Integer(1 << 16, BYTES_MAX), Some("67108864"),
+        "With `embedded`: size of each of `/tmp` and `/dev/shm`, kept in memory.";
+    TOOL_LOOP_REQUEST_TIMEOUT_MS: "tool_loop.request_timeout_ms", Kind::Integer(1000, 24 * HOUR_MS), Some("3600000"),
+        "Longest time of a request that runs code, all model calls and executions together.";
+    TOOL_LOOP_KEEP_ALIVE_MS: "tool_loop.keep_alive_ms", Kind::Integer(100, HOUR_MS), Some("10000"),
+        "Longest silence towards a streaming client.";
+    TOOL_LOOP_MAX_FRAME_BYTES: "tool_loop.max_frame_bytes", Kind::Integer(1024, 1 << 30), Some("16777216"),
+        "One event of a model's stream.";
     TOOL_LOOP_MAX_ANSWER_BYTES: "tool_loop.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("67108864"),
-        "Longest answer of a model held in memory for one turn.";
+        "One answer of a model.";
+    TOOL_LOOP_MAX_ARGUMENT_BYTES: "tool_loop.max_argument_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
+        "The arguments of one code call.";
+    TOOL_LOOP_MAX_CALLS_PER_TURN: "tool_loop.max_calls_per_turn", Kind::Integer(1, 1024), Some("16"),
+        "Code calls in one answer of the model; more are refused, each with its own error result.";
+    TOOL_LOOP_MAX_RESULT_BYTES: "tool_loop.max_result_bytes", Kind::Integer(256, 1 << 26), Some("1048576"),
+        "Standard output and standard error each, towards model and client.";
+    TOOL_LOOP_MAX_ERROR_BYTES: "tool_loop.max_error_bytes", Kind::Integer(256, 1 << 26), Some("262144"),
+        "What a provider says about a failure.";
+    TOOL_LOOP_MAX_QUEUED_CHUNKS: "tool_loop.max_queued_chunks", Kind::Integer(1, 4096), Some("16"),
+        "Pieces of an answer that wait for a slow client.";
+    TOOL_LOOP_DRAIN_TIMEOUT_MS: "tool_loop.drain_timeout_ms", Kind::Integer(0, 60_000), Some("1000"),
+        "How long the rest of a finished model answer is read, to keep its connection.";
     UPSTREAM_CONNECT_TIMEOUT_MS: "upstream.connect_timeout_ms", Kind::Integer(10, 60_000), Some("5000"),
         "Longest wait for a connection to a model.";
-    UPSTREAM_IDLE_TIMEOUT_MS: "upstream.idle_timeout_ms", Kind::Integer(100, HOUR_MS), Some("600000"),
-        "Longest silence of a model before and between its bytes.";
+    UPSTREAM_HEADER_TIMEOUT_MS: "upstream.header_timeout_ms", Kind::Integer(100, 24 * HOUR_MS), Some("600000"),
+        "From a request to the head of the model's answer. Generous: an answer that is not streamed is thought out first.";
+    UPSTREAM_IDLE_TIMEOUT_MS: "upstream.idle_timeout_ms", Kind::Integer(100, HOUR_MS), Some("300000"),
+        "Longest silence within a model's answer.";
     HTTP_MAX_CONNECTIONS: "http.max_connections", Kind::Integer(1, 65_536), Some("1024"),
         "Connections the sidecar serves at once; more wait to be accepted.";
     HTTP_HEADER_TIMEOUT_MS: "http.header_timeout_ms", Kind::Integer(10, 600_000), Some("30000"),

@@ -12,9 +12,11 @@ use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
     Config, ConfigProblem, EmbeddedConfig, Environment, FilesConfig, HttpConfig, ListenAddress, LogConfig,
-    PolicyConfig, SandboxBackendConfig, SandboxConfig, Secret, ToolLoopConfig, UpstreamConfig, keys, models,
+    PolicyConfig, SandboxBackendConfig, SandboxConfig, Secret, keys, models,
 };
 use crate::repository::Database;
+use crate::tool_loop::Limits;
+use crate::upstream::ModelLimits;
 
 const BOOTSTRAP_KEY: &str = "OTARI_BOOTSTRAP_KEY";
 const MASTER_KEY: &str = "OTARI_MASTER_KEY";
@@ -43,7 +45,7 @@ pub(super) fn read(text: &str, env: &Environment) -> Result<Config, Vec<ConfigPr
 }
 
 fn read_config(reader: &mut Reader<'_>) -> Config {
-    let data_dir = absolute(PathBuf::from(reader.required_text(&keys::DATA_DIR)));
+    let data_dir = reader.path(&keys::DATA_DIR);
     let sidecar_socket = || ListenAddress::Unix(data_dir.join("sidecar.sock"));
     let providers = models::read_providers(reader);
     let models = models::read_models(reader, &providers);
@@ -51,7 +53,6 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         listen: reader.address(&keys::LISTEN),
         database: read_database(reader, &data_dir),
         sidecar_listen: reader.listener(&keys::SIDECAR_LISTEN).unwrap_or_else(sidecar_socket),
-        filter_wasm: absolute(PathBuf::from(reader.required_text(&keys::FILTER_WASM))),
         model_url: reader.url(&keys::MODEL_URL),
         hop_secret: reader.secret(&keys::HOP_SECRET_ENV),
         max_body_bytes: reader.integer(&keys::MAX_BODY_BYTES),
@@ -63,14 +64,10 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         models,
         policy: read_policy(reader),
         sandbox: read_sandbox(reader),
-        tool_loop: ToolLoopConfig {
-            max_parallel_calls: reader.size(&keys::TOOL_LOOP_MAX_PARALLEL_CALLS),
-            turn_timeout: millis(reader, &keys::TOOL_LOOP_TURN_TIMEOUT_MS),
-            keepalive: millis(reader, &keys::TOOL_LOOP_KEEPALIVE_MS),
-            max_answer_bytes: reader.size(&keys::TOOL_LOOP_MAX_ANSWER_BYTES),
-        },
-        upstream: UpstreamConfig {
+        tool_loop: read_tool_loop(reader),
+        upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
+            header_timeout: millis(reader, &keys::UPSTREAM_HEADER_TIMEOUT_MS),
             idle_timeout: millis(reader, &keys::UPSTREAM_IDLE_TIMEOUT_MS),
         },
         http: HttpConfig {
@@ -204,10 +201,17 @@ fn read_sandbox(reader: &mut Reader<'_>) -> SandboxConfig {
         }
     }
     let embedded = EmbeddedConfig {
-        python: reader.required_text(&keys::SANDBOX_PYTHON),
+        bwrap: reader.path(&keys::SANDBOX_BWRAP),
+        python: reader.path(&keys::SANDBOX_PYTHON),
+        run_as: reader.required_text(&keys::SANDBOX_RUN_AS),
         memory_bytes: reader.integer(&keys::SANDBOX_MEMORY_BYTES),
-        max_processes: reader.small(&keys::SANDBOX_MAX_PROCESSES),
-        disk_bytes: reader.integer(&keys::SANDBOX_DISK_BYTES),
+        address_space_bytes: reader.integer(&keys::SANDBOX_ADDRESS_SPACE_BYTES),
+        max_tasks: reader.small(&keys::SANDBOX_MAX_TASKS),
+        max_open_files: reader.small(&keys::SANDBOX_MAX_OPEN_FILES),
+        max_file_bytes: reader.integer(&keys::SANDBOX_MAX_FILE_BYTES),
+        workspace_bytes: reader.integer(&keys::SANDBOX_WORKSPACE_BYTES),
+        workspace_entries: reader.integer(&keys::SANDBOX_WORKSPACE_ENTRIES),
+        tmp_bytes: reader.integer(&keys::SANDBOX_TMP_BYTES),
     };
     SandboxConfig {
         backend: match backend {
@@ -220,6 +224,21 @@ fn read_sandbox(reader: &mut Reader<'_>) -> SandboxConfig {
         max_code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
         max_output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
         allowed_images: read_images(reader),
+    }
+}
+
+fn read_tool_loop(reader: &mut Reader<'_>) -> Limits {
+    Limits {
+        request_timeout: millis(reader, &keys::TOOL_LOOP_REQUEST_TIMEOUT_MS),
+        keep_alive: millis(reader, &keys::TOOL_LOOP_KEEP_ALIVE_MS),
+        max_frame_bytes: reader.size(&keys::TOOL_LOOP_MAX_FRAME_BYTES),
+        max_answer_bytes: reader.size(&keys::TOOL_LOOP_MAX_ANSWER_BYTES),
+        max_argument_bytes: reader.size(&keys::TOOL_LOOP_MAX_ARGUMENT_BYTES),
+        max_calls_per_turn: reader.size(&keys::TOOL_LOOP_MAX_CALLS_PER_TURN),
+        max_result_bytes: reader.size(&keys::TOOL_LOOP_MAX_RESULT_BYTES),
+        max_error_bytes: reader.size(&keys::TOOL_LOOP_MAX_ERROR_BYTES),
+        max_queued_chunks: reader.size(&keys::TOOL_LOOP_MAX_QUEUED_CHUNKS),
+        drain_timeout: millis(reader, &keys::TOOL_LOOP_DRAIN_TIMEOUT_MS),
     }
 }
 
@@ -287,10 +306,6 @@ fn ignored_environment(env: &Environment) -> Vec<String> {
         .filter(|name| *name != BOOTSTRAP_KEY && *name != MASTER_KEY && !known.iter().any(|known| known == name))
         .map(str::to_owned)
         .collect()
-}
-
-fn absolute(path: PathBuf) -> PathBuf {
-    std::path::absolute(&path).unwrap_or(path)
 }
 
 fn preference(word: &str) -> Preference {

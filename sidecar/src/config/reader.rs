@@ -84,6 +84,12 @@ impl<'a> Reader<'a> {
         self.text(key).unwrap_or_default()
     }
 
+    /// An absolute path; one in the file is taken from the working directory.
+    pub(super) fn path(&mut self, key: &Key) -> PathBuf {
+        let path = PathBuf::from(self.required_text(key));
+        std::path::absolute(&path).unwrap_or(path)
+    }
+
     /// A number that has a default.
     pub(super) fn integer(&mut self, key: &Key) -> u64 {
         self.optional_integer(key).unwrap_or_default()

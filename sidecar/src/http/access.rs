@@ -57,28 +57,32 @@ pub(super) async fn observe(State(services): State<Arc<Services>>, mut request: 
     let method = request.method().clone();
     request.extensions_mut().insert(caller.clone());
     services.metrics.request_started();
-    let mut response = next.run(request).await;
-    let refusal = response.extensions_mut().remove::<Refusal>();
-    if let Some(refusal) = &refusal {
-        let facts = response.extensions_mut().remove::<Facts>();
-        response = refusal.render(caller.vocabulary, &caller.request_id);
-        if let Some(facts) = facts {
-            response.extensions_mut().insert(facts);
-        }
-    }
-    let line = Line {
-        request_id: caller.request_id,
+    // Made before the answer, so that a client that leaves early is counted too.
+    let mut line = Line {
+        request_id: Arc::clone(&caller.request_id),
         method,
         route,
-        status: response.status(),
-        facts: response.extensions().get().copied().unwrap_or_default(),
-        refusal,
+        status: client_gone(),
+        facts: Facts::default(),
+        refusal: None,
         started,
         sent_bytes: 0,
         complete: false,
         metrics: services.metrics.clone(),
     };
+    let mut response = next.run(request).await;
+    line.facts = response.extensions_mut().remove().unwrap_or_default();
+    line.refusal = response.extensions_mut().remove();
+    if let Some(refusal) = &line.refusal {
+        response = refusal.render(caller.vocabulary, &caller.request_id);
+    }
+    line.status = response.status();
     response.map(|body| Body::new(Observed { body, line }))
+}
+
+/// What the log says of a request whose client left before the answer began; no client sees it.
+fn client_gone() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
 fn caller(services: &Services, request: &Request) -> Caller {
