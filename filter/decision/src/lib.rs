@@ -13,6 +13,15 @@
     clippy::iter_over_hash_type
 )]
 
+pub mod config;
+pub mod decide;
+pub mod exchange;
+pub mod explain;
 pub mod format;
 pub mod header;
+pub mod identity;
+pub mod policy;
 pub mod problem;
+pub mod reason;
+pub mod request;
+pub mod scan;
