@@ -68,8 +68,6 @@ impl HeaderMap {
 /// Severity of a log line; Envoy's own level decides what is written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Level {
-    /// Something a developer may want.
-    Debug,
     /// A state changed.
     Info,
     /// Degraded, and somebody should look.
@@ -103,7 +101,6 @@ impl Version {
 /// Writes a log line. Never give it bodies, keys or header values.
 pub(crate) fn log(level: Level, message: &str) {
     let number = match level {
-        Level::Debug => 1,
         Level::Info => 2,
         Level::Warn => 3,
         Level::Error => 4,
@@ -142,9 +139,7 @@ pub(crate) fn buffer<T>(
     read: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, HostError> {
     // SAFETY: the host writes an address and a size to places of that type; `receive` checks both.
-    receive(read, |data, size| unsafe {
-        raw::proxy_get_buffer_bytes(buffer.number(), start, max_size, data, size)
-    })
+    receive(read, |data, size| unsafe { raw::proxy_get_buffer_bytes(buffer.number(), start, max_size, data, size) })
 }
 
 /// Lets `read` look at all pairs of a header list, pseudo-headers first, names in lower case.
@@ -183,14 +178,7 @@ pub(crate) fn clear_route_cache() -> Result<(), HostError> {
     const NAME: &str = "clear_route_cache";
     // SAFETY: the host reads `NAME` during the call only; the function takes no argument and returns nothing.
     let status = unsafe {
-        raw::proxy_call_foreign_function(
-            NAME.as_ptr(),
-            NAME.len(),
-            ptr::null(),
-            0,
-            ptr::null_mut(),
-            ptr::null_mut(),
-        )
+        raw::proxy_call_foreign_function(NAME.as_ptr(), NAME.len(), ptr::null(), 0, ptr::null_mut(), ptr::null_mut())
     };
     match check(status) {
         Err(HostError::NotFound) => Ok(()),
@@ -259,9 +247,7 @@ pub(crate) fn shared<T>(key: &str, read: impl FnOnce(&[u8]) -> T) -> Result<(T, 
 /// Writes a shared value if it still has this version; a key that does not exist yet is written whatever the version.
 pub(crate) fn set_shared(key: &str, value: &[u8], version: Version) -> Result<(), HostError> {
     // SAFETY: the host copies both during the call.
-    check(unsafe {
-        raw::proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), version.0)
-    })
+    check(unsafe { raw::proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), version.0) })
 }
 
 /// Names a metric; the same name always gives the same metric.

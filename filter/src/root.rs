@@ -35,10 +35,9 @@ impl Root {
             host::log(Level::Error, &format!("plugin configuration refused: {why}"));
             None
         };
-        let config = host::buffer(Buffer::PluginConfiguration, 0, config_size, serde_json::from_slice::<FilterConfig>);
-        let config = match config {
+        let config = match host::buffer(Buffer::PluginConfiguration, 0, config_size, FilterConfig::parse) {
             Ok(Ok(config)) => config,
-            Ok(Err(error)) => return refuse(error.to_string()),
+            Ok(Err(why)) => return refuse(why),
             Err(error) => return refuse(format!("there is none ({error:?})")),
         };
         let metrics = match Metrics::define() {

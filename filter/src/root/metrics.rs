@@ -3,7 +3,10 @@
 //! INVARIANT: names are a closed list; nothing a client sends becomes part of one. Labels stand in the name, because
 //! the ABI has none (`stats_tags` in the rendered bootstrap turns them into labels).
 
-use decision::problem::ProblemKind;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use decision::reason::Reason;
 
 use crate::host::{self, HostError, Metric, MetricKind};
 
@@ -41,7 +44,7 @@ pub(crate) struct Metrics {
     sidecar: Metric,
     in_loop: Metric,
     refused: Metric,
-    refused_by_kind: Vec<(ProblemKind, Metric)>,
+    refused_by_reason: RefCell<BTreeMap<Reason, Metric>>,
     host_errors: Metric,
     scanned_bytes: Metric,
     polls_updated: Metric,
@@ -62,10 +65,7 @@ impl Metrics {
             sidecar: counter("otari.decided.sidecar")?,
             in_loop: counter("otari.decided.loop")?,
             refused: counter("otari.decided.refused")?,
-            refused_by_kind: REFUSALS
-                .iter()
-                .map(|(kind, word)| Ok((*kind, counter(&format!("otari.refused.{word}"))?)))
-                .collect::<Result<_, HostError>>()?,
+            refused_by_reason: RefCell::default(),
             host_errors: counter("otari.host_errors")?,
             scanned_bytes: counter("otari.scanned_bytes")?,
             polls_updated: counter("otari.policy.polls.updated")?,
@@ -88,10 +88,18 @@ impl Metrics {
         host::increment(metric, 1);
     }
 
-    /// Counts a refusal under its kind; [`Metrics::decided`] counts it too.
-    pub(crate) fn refused(&self, kind: ProblemKind) {
-        if let Some((_, metric)) = self.refused_by_kind.iter().find(|(known, _)| *known == kind) {
-            host::increment(*metric, 1);
+    /// Counts a refusal under its reason; [`Metrics::decided`] counts it too. Defined when it first happens: a closed
+    /// list, but a long one.
+    pub(crate) fn refused(&self, reason: Reason) {
+        let Ok(mut known) = self.refused_by_reason.try_borrow_mut() else { return };
+        let metric = known.get(&reason).copied().or_else(|| {
+            let name = format!("otari.refused.{}", reason.code());
+            let metric = host::define_metric(MetricKind::Counter, &name).ok()?;
+            known.insert(reason, metric);
+            Some(metric)
+        });
+        if let Some(metric) = metric {
+            host::increment(metric, 1);
         }
     }
 
@@ -121,17 +129,3 @@ impl Metrics {
         host::record(self.snapshot_age_ms, age_ms);
     }
 }
-
-/// Every kind the filter can refuse with, and its word in the metric's name.
-const REFUSALS: &[(ProblemKind, &str)] = &[
-    (ProblemKind::InvalidRequest, "invalid_request"),
-    (ProblemKind::Unauthenticated, "unauthenticated"),
-    (ProblemKind::PermissionDenied, "permission_denied"),
-    (ProblemKind::NotFound, "not_found"),
-    (ProblemKind::MethodNotAllowed, "method_not_allowed"),
-    (ProblemKind::PayloadTooLarge, "payload_too_large"),
-    (ProblemKind::UnsupportedMediaType, "unsupported_media_type"),
-    (ProblemKind::RateLimited, "rate_limited"),
-    (ProblemKind::Internal, "internal"),
-    (ProblemKind::Overloaded, "overloaded"),
-];

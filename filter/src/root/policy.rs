@@ -192,7 +192,7 @@ impl Policy {
         }
         let shared = host::buffer(Buffer::CallResponseBody, 0, body_size, |json| encode(sent_ns, &etag, json))
             .map_err(|_| "its answer has no body")?;
-        self.adopt(&shared)?;
+        Held::take_over(&mut self.held, &shared)?;
         self.write_shared(sent_ns, &shared);
         Ok(Poll::Updated)
     }
@@ -227,16 +227,8 @@ impl Policy {
     }
 
     fn read_shared(&mut self) -> Result<(), HostError> {
-        let result = host::shared(&self.shared_key, |value| match (decode(value), &mut self.held) {
-            (None, _) => Ok(()),
-            (Some(shared), Some(held)) if shared.etag == held.etag && !shared.etag.is_empty() => {
-                held.confirmed_ns = held.confirmed_ns.max(shared.confirmed_ns);
-                Ok(())
-            }
-            (Some(shared), Some(held)) if shared.confirmed_ns <= held.confirmed_ns => Ok(()),
-            (Some(_), _) => self.adopt(value),
-        });
-        match result {
+        let held = &mut self.held;
+        match host::shared(&self.shared_key, |value| Held::take_over(held, value)) {
             Ok((Ok(()), _)) | Err(HostError::NotFound) => Ok(()),
             Ok((Err(why), _)) => {
                 host::log(Level::Warn, why);
@@ -245,24 +237,27 @@ impl Policy {
             Err(error) => Err(error),
         }
     }
-
-    fn adopt(&mut self, value: &[u8]) -> Result<(), &'static str> {
-        let shared = decode(value).ok_or("the shared snapshot cannot be read")?;
-        if self.held.as_ref().is_some_and(|held| held.confirmed_ns > shared.confirmed_ns) {
-            return Ok(());
-        }
-        let snapshot: Snapshot =
-            serde_json::from_slice(shared.json).map_err(|_| "its snapshot is not one this filter understands")?;
-        self.held = Some(Held {
-            snapshot: Rc::new(snapshot),
-            etag: shared.etag.to_vec(),
-            confirmed_ns: shared.confirmed_ns,
-        });
-        Ok(())
-    }
 }
 
 impl Held {
+    /// Takes over a shared value that was confirmed later than what is held, and parses it only if it is another version.
+    fn take_over(held: &mut Option<Self>, value: &[u8]) -> Result<(), &'static str> {
+        let shared = decode(value).ok_or("policy: the shared snapshot cannot be read")?;
+        match held {
+            Some(held) if shared.confirmed_ns <= held.confirmed_ns => return Ok(()),
+            Some(held) if shared.etag == held.etag && !shared.etag.is_empty() => {
+                held.confirmed_ns = shared.confirmed_ns;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let snapshot: Snapshot =
+            serde_json::from_slice(shared.json).map_err(|_| "its snapshot is not one this filter understands")?;
+        *held =
+            Some(Self { snapshot: Rc::new(snapshot), etag: shared.etag.to_vec(), confirmed_ns: shared.confirmed_ns });
+        Ok(())
+    }
+
     fn age_ms(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.confirmed_ns) / NS_PER_MS
     }
