@@ -20,7 +20,7 @@ use crate::scripted_model::Record;
 
 pub use binaries::{binary, envoy, filter_wasm};
 pub use part::Part;
-pub use process::Process;
+pub use process::{Process, descendants};
 pub use setup::Setup;
 
 /// Longest wait until `/healthz` answers 200.

@@ -30,7 +30,7 @@ impl Process {
 }
 
 /// The children of a process, their children, and so on.
-pub(super) fn descendants(of: u32) -> BTreeSet<Process> {
+pub fn descendants(of: u32) -> BTreeSet<Process> {
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_string_lossy().parse::<i32>().ok();

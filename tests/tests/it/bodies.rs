@@ -30,8 +30,8 @@ fn random_numbers(seed: u64) -> impl FnMut(usize) -> usize {
 fn body(number: usize) -> (Vec<u8>, &'static str) {
     let mut random = random_numbers(number as u64 + 1);
     let size = match number {
-        _ if number % LARGE_EVERY == 0 => random(MAX_BYTES),
-        _ if number % 3 == 0 => random(3_000),
+        _ if number.is_multiple_of(LARGE_EVERY) => random(MAX_BYTES),
+        _ if number.is_multiple_of(3) => random(3_000),
         _ => random(900_000),
     };
     // Through the sidecar: a declaration that an unknown key cannot settle in the filter, so the sidecar relays.

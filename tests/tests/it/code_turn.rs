@@ -148,7 +148,8 @@ async fn a_failing_program_is_an_ordinary_result() {
 #[tokio::test]
 async fn arguments_that_are_no_json_do_not_end_the_turn() {
     let stack = shared().await;
-    for request in [question("bad-arguments", &tag(), &[DATED]), streamed(question("bad-arguments", &tag(), &[DATED]))] {
+    for request in [question("bad-arguments", &tag(), &[DATED]), streamed(question("bad-arguments", &tag(), &[DATED]))]
+    {
         let is_stream = request["stream"] == true;
         let answer = stack.send(ask(&request)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

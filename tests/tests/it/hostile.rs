@@ -32,7 +32,10 @@ async fn a_decision_key_given_twice_is_refused() {
         );
         let answer = post(&stack, body.clone()).send(stack.address()).await.unwrap();
         let message = refused(&answer, 400, "invalid_request_error");
-        assert!(message.contains("twice") || message.contains("duplicate") || message.contains("once"), "{body}: {message}");
+        assert!(
+            message.contains("twice") || message.contains("duplicate") || message.contains("once"),
+            "{body}: {message}"
+        );
     }
     assert!(seen(&stack, &tag).await.is_empty());
 }
@@ -206,8 +209,28 @@ fn hostile(random: &mut Random, key: &str) -> Vec<u8> {
     for _ in 0..random.below(6) {
         let at = random.below(body.len());
         let garbage: &[&[u8]] = &[
-            b"\"", b"\\", b"\\u", b"\\ud800", b"\\udc00\\ud800", b"{", b"}", b"[", b"]", b",", b":", b"\0", b"\xff\xfe",
-            b"1e999", b"-", b"\"tools\":", b"null", b"\xc3", b"/*", b"NaN", b"\r\n", b"\"\\u0000\"",
+            b"\"",
+            b"\\",
+            b"\\u",
+            b"\\ud800",
+            b"\\udc00\\ud800",
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b",",
+            b":",
+            b"\0",
+            b"\xff\xfe",
+            b"1e999",
+            b"-",
+            b"\"tools\":",
+            b"null",
+            b"\xc3",
+            b"/*",
+            b"NaN",
+            b"\r\n",
+            b"\"\\u0000\"",
         ];
         match random.below(4) {
             0 => body.truncate(at),
@@ -220,12 +243,28 @@ fn hostile(random: &mut Random, key: &str) -> Vec<u8> {
         }
     }
     let method = random.pick(&["POST", "POST", "POST", "GET", "PUT", "HEAD", "OPTIONS"]);
-    let paths = ["/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1//messages/", "/v1/messages%00", "/%", "//", "/v1/%2e%2e/v1/messages?%"];
+    let paths = [
+        "/v1/messages",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1//messages/",
+        "/v1/messages%00",
+        "/%",
+        "//",
+        "/v1/%2e%2e/v1/messages?%",
+    ];
     let path = random.pick(&paths);
     let odd_headers = [
-        "", "otari-code-execution: \u{e9}\r\n", "x-otari-code-execution:\r\n", "otari-key: \u{ff}\r\notari-key: b\r\n",
-        "x-otari-route: sidecar\r\n", "content-encoding: gzip\r\n", "content-type: text/plain\r\n", "x-otari-provider: \t\r\n",
-        "expect: 100-continue\r\n", "x-api-key: \u{80}\r\n",
+        "",
+        "otari-code-execution: \u{e9}\r\n",
+        "x-otari-code-execution:\r\n",
+        "otari-key: \u{ff}\r\notari-key: b\r\n",
+        "x-otari-route: sidecar\r\n",
+        "content-encoding: gzip\r\n",
+        "content-type: text/plain\r\n",
+        "x-otari-provider: \t\r\n",
+        "expect: 100-continue\r\n",
+        "x-api-key: \u{80}\r\n",
     ];
     let odd = random.pick(&odd_headers);
     let mut request = format!(

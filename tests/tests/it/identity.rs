@@ -92,7 +92,8 @@ async fn secrets_stay_out_of_logs_and_errors() {
     stack.send(ask(&body)).await;
     let mut answers = String::new();
     for path in ["/v1/messages?canary-in-query", "/v1/nothing"] {
-        answers += &Call::post_bytes(path, "{canary").bearer("gw-canary-key").send(stack.address()).await.unwrap().text();
+        answers +=
+            &Call::post_bytes(path, "{canary").bearer("gw-canary-key").send(stack.address()).await.unwrap().text();
     }
     let logs = stack.sidecar().log() + &stack.envoy().log() + &answers;
     let hop = std::fs::read_to_string(stack.data_dir().join("hop-secret")).unwrap();

@@ -16,13 +16,13 @@ const CONNECTIONS: usize = 24;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Sets the policy of workspace `default`.
-pub async fn put(stack: &Stack, policy: &Value) -> Answer {
+pub(crate) async fn put(stack: &Stack, policy: &Value) -> Answer {
     let call = Call::new(Method::PUT, PATH).json(policy).bearer(stack.master_key());
     call.send(stack.address()).await.unwrap()
 }
 
 /// Waits until `CONNECTIONS` new connections in a row get an answer that fits.
-pub async fn in_force(stack: &Stack, call: Call, fits: impl Fn(&Answer) -> bool) {
+pub(crate) async fn in_force(stack: &Stack, call: Call, fits: impl Fn(&Answer) -> bool) {
     let mut last = None;
     let done = eventually(LIMIT, async || {
         for _ in 0..CONNECTIONS {

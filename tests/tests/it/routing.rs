@@ -106,7 +106,9 @@ async fn internal_headers_of_a_client_change_nothing() {
 async fn every_spelling_of_the_path_is_the_same_endpoint() {
     let (stack, tag) = (shared().await, tag());
     let body = question("code-once", &tag, &[DATED]);
-    for path in ["/v1/messages", "/api/v1/messages", "/v1//messages", "/v1/./messages", "/v1/%6dessages", "/x/../v1/messages"] {
+    for path in
+        ["/v1/messages", "/api/v1/messages", "/v1//messages", "/v1/./messages", "/v1/%6dessages", "/x/../v1/messages"]
+    {
         let answer = stack.send(Call::post(path, &body)).await;
         assert!(ran_here(&answer.json()), "{path}: {} {}", answer.status, answer.text());
     }

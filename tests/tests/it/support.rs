@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 /// The dated keyword that current SDKs send.
-pub const DATED: &str = "code_execution_20250825";
+pub(crate) const DATED: &str = "code_execution_20250825";
 /// The gateway's own tool type.
-pub const OWN: &str = "otari_code_execution";
+pub(crate) const OWN: &str = "otari_code_execution";
 
 /// The stack of all tests that change nothing in it; it ends with the last of them.
-pub async fn shared() -> Arc<Stack> {
+pub(crate) async fn shared() -> Arc<Stack> {
     static SHARED: Mutex<Weak<Stack>> = Mutex::const_new(Weak::new());
     let mut shared = SHARED.lock().await;
     if let Some(stack) = shared.upgrade() {
@@ -27,18 +27,18 @@ pub async fn shared() -> Arc<Stack> {
 }
 
 /// A stack of one's own.
-pub async fn start(setup: Setup) -> Stack {
+pub(crate) async fn start(setup: Setup) -> Stack {
     Stack::start(setup).await.unwrap_or_else(|problem| panic!("{problem}"))
 }
 
 /// A word that no other request of this run contains, by which a request is found at the model.
-pub fn tag() -> String {
+pub(crate) fn tag() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("tag-{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A Messages request that carries the tag and declares these tool types.
-pub fn question(model: &str, tag: &str, tools: &[&str]) -> Value {
+pub(crate) fn question(model: &str, tag: &str, tools: &[&str]) -> Value {
     let mut request = json!({
         "model": model,
         "max_tokens": 1024,
@@ -51,18 +51,18 @@ pub fn question(model: &str, tag: &str, tools: &[&str]) -> Value {
 }
 
 /// A POST to the Messages endpoint.
-pub fn ask(request: &Value) -> Call {
+pub(crate) fn ask(request: &Value) -> Call {
     Call::post("/v1/messages", request).header("anthropic-version", "2023-06-01")
 }
 
 /// The requests with this tag that reached the model.
-pub async fn seen(stack: &Stack, tag: &str) -> Vec<Record> {
+pub(crate) async fn seen(stack: &Stack, tag: &str) -> Vec<Record> {
     let records = stack.received().await.expect("the scripted model answers");
     records.into_iter().filter(|record| record.body.as_ref().is_some_and(|body| body.contains(tag))).collect()
 }
 
 /// Data of every event of a stream, with `type` as its name says.
-pub fn events(answer: &Answer) -> Vec<Value> {
+pub(crate) fn events(answer: &Answer) -> Vec<Value> {
     let text = answer.text();
     let mut events = Vec::new();
     for block in text.split("\n\n") {
@@ -77,7 +77,7 @@ pub fn events(answer: &Answer) -> Vec<Value> {
 }
 
 /// The message that an SDK would build of these events.
-pub fn accumulate(events: &[Value]) -> Value {
+pub(crate) fn accumulate(events: &[Value]) -> Value {
     let mut message = Value::Null;
     let mut inputs: Vec<String> = Vec::new();
     for event in events {
@@ -121,19 +121,19 @@ pub fn accumulate(events: &[Value]) -> Value {
 }
 
 /// The types of a message's blocks.
-pub fn block_types(message: &Value) -> Vec<&str> {
+pub(crate) fn block_types(message: &Value) -> Vec<&str> {
     message["content"].as_array().into_iter().flatten().filter_map(|block| block["type"].as_str()).collect()
 }
 
 /// Whether this Messages answer shows that the gateway ran the code.
-pub fn ran_here(message: &Value) -> bool {
+pub(crate) fn ran_here(message: &Value) -> bool {
     let blocks = message["content"].as_array().into_iter().flatten();
     let ours = blocks.filter_map(|block| block["id"].as_str()).any(|id| id.starts_with("otari_srvtoolu_"));
     ours && block_types(message).contains(&"code_execution_tool_result")
 }
 
 /// Asserts an Anthropic error of this status and type, and gives its message.
-pub fn refused(answer: &Answer, status: u16, kind: &str) -> String {
+pub(crate) fn refused(answer: &Answer, status: u16, kind: &str) -> String {
     let body = answer.json();
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(body["type"], "error", "{body}");
@@ -143,7 +143,7 @@ pub fn refused(answer: &Answer, status: u16, kind: &str) -> String {
 }
 
 /// Asserts that the provider got the request as the client sent it, and none of our headers.
-pub fn untouched(record: &Record, path: &str, body: &[u8]) {
+pub(crate) fn untouched(record: &Record, path: &str, body: &[u8]) {
     assert_eq!(record.path, path);
     assert_eq!(record.sha256, harness::sha256(body), "{:?}", record.body);
     let ours = record.headers.iter().find(|(name, _)| name.contains("otari") || name.starts_with("x-envoy"));
