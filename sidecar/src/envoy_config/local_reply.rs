@@ -1,0 +1,99 @@
+//! Envoy's own answers (body over the limit, nobody there, cut connection) in the words of the caller's SDK.
+//!
+//! INVARIANT: an answer of the filter's, whose details start with `otari_`, is left as it is.
+
+use decision::config::FilterConfig;
+use decision::format::Vocabulary;
+use decision::header;
+use decision::problem::{Origin, Problem, ProblemKind};
+use serde_json::{Value, json};
+
+use super::routes::any_root;
+
+/// Envoy's flags for a connection that broke after the request had gone out.
+const CUT: &[&str] = &["UC", "UR", "LR", "UPE"];
+
+/// The mappers of both listeners.
+pub(super) fn config(filter: &FilterConfig) -> Value {
+    let too_large =
+        format!("the request body is over this gateway's limit of {} bytes (max_body_bytes)", filter.max_body_bytes);
+    let cut = Problem {
+        side_effects: true,
+        ..Problem::new(ProblemKind::UpstreamFailed, Origin::Gateway, "the gateway lost the request while serving it")
+    };
+    let caller = |kind, message: &str| Problem::new(kind, Origin::Caller, message);
+    let upstream = |kind, message: &str| Problem::new(kind, Origin::Upstream, message);
+    let unreachable = "the server of this model, or the gateway's sidecar, cannot be reached; try again later";
+    let cases = [
+        (cut_at_the_sidecar(), cut),
+        (status(413), caller(ProblemKind::PayloadTooLarge, &too_large)),
+        (status(404), caller(ProblemKind::NotFound, "this gateway serves no such path")),
+        (status(408), caller(ProblemKind::InvalidRequest, "the request did not arrive in time")),
+        (status(431), caller(ProblemKind::InvalidRequest, "the request's headers are too large")),
+        (
+            status(400),
+            caller(
+                ProblemKind::InvalidRequest,
+                "the request is not valid HTTP, or one of its headers has a `_` in its name",
+            ),
+        ),
+        (status(502), upstream(ProblemKind::UpstreamFailed, "the model's server gave no valid answer")),
+        (status(503), upstream(ProblemKind::Overloaded, unreachable)),
+        (status(504), upstream(ProblemKind::UpstreamTimedOut, "the model's server took too long")),
+    ];
+    // The first that matches wins, and this one changes nothing.
+    let mut mappers = vec![json!({"filter": the_filters_own()})];
+    for vocabulary in [Vocabulary::Anthropic, Vocabulary::OpenAi] {
+        mappers.extend(cases.iter().map(|(when, problem)| mapper(vocabulary, when, problem, filter)));
+    }
+    json!({"mappers": mappers})
+}
+
+fn mapper(vocabulary: Vocabulary, when: &Value, problem: &Problem, filter: &FilterConfig) -> Value {
+    let filter = match vocabulary {
+        Vocabulary::Anthropic => json!({"and_filter": {"filters": [when, speaks_anthropic(filter)]}}),
+        Vocabulary::OpenAi => when.clone(),
+    };
+    let mut mapper = json!({
+        "filter": filter,
+        "status_code": problem.status(vocabulary),
+        "body_format_override": {"json_format": problem.body(vocabulary, "%REQ(X-REQUEST-ID)%")},
+    });
+    if problem.side_effects {
+        mapper["headers_to_add"] = json!([{"header": {"key": "x-should-retry", "value": "false"}}]);
+    }
+    mapper
+}
+
+fn the_filters_own() -> Value {
+    json!({"extension_filter": {
+        "name": "envoy.access_loggers.extension_filters.cel",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
+            "expression": "response.code_details.startsWith('otari_')",
+        },
+    }})
+}
+
+/// By the path on the inference endpoints, by Anthropic's own header where both vendors share a path.
+fn speaks_anthropic(filter: &FilterConfig) -> Value {
+    let messages = format!("{}/+messages.*", any_root(filter));
+    json!({"or_filter": {"filters": [
+        {"header_filter": {"header": {"name": ":path", "string_match": {"safe_regex": {"regex": messages}}}}},
+        {"header_filter": {"header": {"name": "anthropic-version", "present_match": true}}},
+    ]}})
+}
+
+fn cut_at_the_sidecar() -> Value {
+    json!({"and_filter": {"filters": [
+        {"header_filter": {"header": {"name": header::ROUTE, "string_match": {"exact": header::ROUTE_SIDECAR}}}},
+        {"response_flag_filter": {"flags": CUT}},
+    ]}})
+}
+
+fn status(status: u16) -> Value {
+    json!({"status_code_filter": {"comparison": {
+        "op": "EQ",
+        "value": {"default_value": status, "runtime_key": format!("otari.local_reply.{status}")},
+    }}})
+}

@@ -1,0 +1,170 @@
+//! Route tables: what goes to the sidecar, what to which provider, and what nobody answers.
+//!
+//! INVARIANT: the hop secret is added on routes to the sidecar and nowhere else, and the sidecar's internal paths have no
+//! public route.
+
+use decision::config::{FilterConfig, ProviderKind};
+use decision::header;
+use serde_json::{Value, json};
+
+use super::listener::FILTER;
+use super::{EnvoyConfigInput, Provider, cluster, seconds};
+
+/// Paths under each API root that the sidecar serves by itself.
+const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "settings"];
+/// For the sidecar to say that it is well.
+const HEALTH_TIMEOUT_S: u32 = 5;
+/// Spellings of `/otari` that a decoder or normaliser could turn into an internal path, and the internal paths.
+pub(super) const OTARI_HIDDEN: &str = r"/otari/(internal.*|.*//.*|/.*|.*%.*|.*\\.*|(.*/)?\..*)";
+/// Headers Envoy adds by itself; a provider gets what the client sent.
+const ENVOYS_OWN: &[&str] = &["x-forwarded-proto", "x-envoy-external-address", "x-envoy-internal"];
+
+pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Value {
+    let mut routes = vec![
+        answer(json!({"path": "/healthz/filter"}), 503),
+        json!({
+            "match": {"path": "/healthz"},
+            "route": {"cluster": cluster::SIDECAR, "timeout": seconds(HEALTH_TIMEOUT_S)},
+        }),
+    ];
+    if input.filter.explain {
+        routes.push(limited(answer(json!({"path": "/otari/filter/explain"}), 404), input));
+    }
+    routes.push(answer(json!({"safe_regex": {"regex": OTARI_HIDDEN}}), 404));
+    routes.push(unfiltered(to_sidecar("otari", json!({"path_separated_prefix": "/otari"}), input)));
+    for root in &input.filter.roots {
+        for path in SIDECAR_PATHS {
+            let when = json!({"path_separated_prefix": format!("{root}/{path}")});
+            routes.push(unfiltered(to_sidecar(path, when, input)));
+        }
+    }
+    let decided = json!({"prefix": "/", "headers": [exactly(header::ROUTE, header::ROUTE_SIDECAR)]});
+    routes.push(limited(to_sidecar("sidecar", decided, input), input));
+    routes.extend(to_providers(input, providers).into_iter().map(|route| limited(route, input)));
+    // Also the route under which every undecided request waits for its body.
+    routes.push(limited(answer(json!({"prefix": "/"}), 404), input));
+    table("public", routes)
+}
+
+pub(super) fn model(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Value {
+    let mut routes = to_providers(input, providers);
+    routes.push(answer(json!({"prefix": "/"}), 404));
+    table("model", routes)
+}
+
+/// A regular expression for any of the API's roots.
+pub(super) fn any_root(filter: &FilterConfig) -> String {
+    let roots: Vec<String> = filter.roots.iter().map(|root| quote(root)).collect();
+    format!("(?:{})", roots.join("|"))
+}
+
+fn table(name: &str, routes: Vec<Value>) -> Value {
+    json!({"name": name, "virtual_hosts": [{"name": name, "domains": ["*"], "routes": routes}]})
+}
+
+fn to_sidecar(name: &str, when: Value, input: &EnvoyConfigInput) -> Value {
+    json!({
+        "name": name,
+        "match": when,
+        "route": streamed(cluster::SIDECAR, input),
+        "request_headers_to_add": [overwrite(header::HOP, &input.hop_secret)],
+    })
+}
+
+/// A client's own credential passes; a client without one gets the operator's.
+fn to_providers(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Vec<Value> {
+    let mut routes = Vec::new();
+    for provider in providers {
+        let chosen = exactly(header::PROVIDER, &provider.input.name);
+        let Some(variable) = &provider.input.api_key_env else {
+            routes.push(to_provider(provider, vec![chosen], None, input));
+            continue;
+        };
+        for credential in [header::AUTHORIZATION, header::API_KEY] {
+            let own = json!({"name": credential, "present_match": true});
+            routes.push(to_provider(provider, vec![chosen.clone(), own], None, input));
+        }
+        let added = match provider.input.kind {
+            ProviderKind::Anthropic => overwrite(header::API_KEY, &format!("%ENVIRONMENT({variable})%")),
+            ProviderKind::Openai | ProviderKind::OpenaiCompatible => {
+                overwrite(header::AUTHORIZATION, &format!("Bearer %ENVIRONMENT({variable})%"))
+            }
+        };
+        routes.push(to_provider(provider, vec![chosen], Some(added), input));
+    }
+    routes
+}
+
+fn to_provider(
+    provider: &Provider<'_>,
+    headers: Vec<Value>,
+    credential: Option<Value>,
+    input: &EnvoyConfigInput,
+) -> Value {
+    let removed: Vec<&str> = [header::INTERNAL, header::CONTROL, ENVOYS_OWN].concat();
+    let mut action = streamed(&provider.cluster, input);
+    action["host_rewrite_literal"] = json!(provider.url.authority);
+    if let Some(rewrite) = path_rewrite(&provider.url.path, &input.filter) {
+        action["regex_rewrite"] = rewrite;
+    }
+    let mut route = json!({
+        "name": provider.cluster,
+        "match": {"prefix": "/", "headers": headers},
+        "route": action,
+        "request_headers_to_remove": removed,
+    });
+    if let Some(credential) = credential {
+        route["request_headers_to_add"] = json!([credential]);
+    }
+    route
+}
+
+/// A base URL without a path leaves paths as they are. One that ends in `/v1` stands in the place of the API's root,
+/// any other before the whole path.
+fn path_rewrite(base_path: &str, filter: &FilterConfig) -> Option<Value> {
+    if base_path.is_empty() {
+        return None;
+    }
+    let replaced = if base_path.ends_with("/v1") { format!("^{}/", any_root(filter)) } else { "^/".to_owned() };
+    Some(json!({"pattern": {"regex": replaced}, "substitution": format!("{base_path}/")}))
+}
+
+/// Streams may last; only silence ends them. Nothing is sent twice: there is no retry policy here or anywhere.
+fn streamed(cluster: &str, input: &EnvoyConfigInput) -> Value {
+    json!({"cluster": cluster, "timeout": "0s", "idle_timeout": seconds(input.timeouts.stream_idle_s)})
+}
+
+fn unfiltered(mut route: Value) -> Value {
+    route["typed_per_filter_config"] = json!({
+        FILTER: {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": true},
+    });
+    route
+}
+
+fn limited(mut route: Value, input: &EnvoyConfigInput) -> Value {
+    route["request_body_buffer_limit"] = json!(input.filter.max_body_bytes);
+    route
+}
+
+fn answer(when: Value, status: u16) -> Value {
+    json!({"match": when, "direct_response": {"status": status}})
+}
+
+fn exactly(name: &str, value: &str) -> Value {
+    json!({"name": name, "string_match": {"exact": value}})
+}
+
+fn overwrite(name: &str, value: &str) -> Value {
+    json!({"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"})
+}
+
+fn quote(text: &str) -> String {
+    let mut quoted = String::new();
+    for letter in text.chars() {
+        if !letter.is_ascii_alphanumeric() && letter != '/' {
+            quoted.push('\\');
+        }
+        quoted.push(letter);
+    }
+    quoted
+}
