@@ -132,10 +132,8 @@ impl App {
             clock: parts.clock,
             ids: parts.ids,
         });
-        let limits = ListenerLimits {
-            max_connections: config.http.max_connections,
-            header_timeout: config.http.header_timeout,
-        };
+        let limits =
+            ListenerLimits { max_connections: config.http.max_connections, header_timeout: config.http.header_timeout };
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
         Ok(Self { services, listener, limits, poll, drain_timeout, requests, background })
     }

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::app::{self, App, AppError, Parts};
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigProblem, Environment};
+use crate::envoy_config::{self, RenderError};
 use crate::ids::SystemIds;
 use crate::telemetry;
 
@@ -68,6 +69,8 @@ enum CommandError {
     Config(Vec<ConfigProblem>),
     #[error(transparent)]
     App(#[from] AppError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
     #[error("{0}")]
     Refused(String),
     #[error("the answer could not be written")]
@@ -137,8 +140,20 @@ async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn envoy_config(_config: &Config, _filter: PathBuf, _parts: &Parts) -> Result<(), CommandError> {
-    Err(CommandError::Refused("the renderer of branch `filter` is not merged yet".to_owned()))
+fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<(), CommandError> {
+    let filter = std::path::absolute(&filter)?;
+    if !filter.is_file() {
+        let text =
+            format!("there is no filter at {}: build it with `make filter`, name it with --filter", filter.display());
+        return Err(CommandError::Refused(text));
+    }
+    let Some(ca_bundle) = envoy_config::system_ca_bundle() else {
+        let text = "this system has no bundle of certificates: install the package `ca-certificates`".to_owned();
+        return Err(CommandError::Refused(text));
+    };
+    let secret = app::hop_secret(config, &*parts.ids)?;
+    let text = envoy_config::render(&config.envoy_input(&secret, filter, ca_bundle))?;
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 fn list(problems: &[ConfigProblem]) -> String {

@@ -19,6 +19,7 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
+use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, SidecarAddress};
 use crate::repository::Database;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
@@ -252,6 +253,31 @@ impl Config {
             static_pins: self.policy.static_pins.clone(),
             providers_routed: self.model_url.is_none(),
             explain: self.explain,
+        }
+    }
+
+    /// What Envoy's bootstrap is rendered from. `wasm_path` is the built filter, `ca_bundle` what TLS to providers trusts.
+    pub fn envoy_input(&self, hop_secret: &Secret, wasm_path: PathBuf, ca_bundle: PathBuf) -> EnvoyConfigInput {
+        let providers = self.providers.iter().map(|(name, provider)| EnvoyProvider {
+            name: name.clone(),
+            kind: provider.kind,
+            base_url: provider.base_url.clone(),
+            api_key_env: provider.api_key_env.clone(),
+        });
+        EnvoyConfigInput {
+            listen: self.listen,
+            admin_socket: self.admin_socket(),
+            sidecar: match &self.sidecar_listen {
+                ListenAddress::Unix(path) => SidecarAddress::Unix(path.clone()),
+                ListenAddress::Tcp(address) => SidecarAddress::Tcp(*address),
+            },
+            model_socket: self.model_socket(),
+            hop_secret: hop_secret.expose().to_owned(),
+            providers: providers.collect(),
+            ca_bundle,
+            filter: self.filter_config(hop_secret),
+            wasm_path,
+            timeouts: EnvoyTimeouts::default(),
         }
     }
 

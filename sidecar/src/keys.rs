@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
+use decision::identity::{DEFAULT, key_hash};
 
 use crate::config::Secret;
 use crate::ids::IdSource;
@@ -14,8 +14,6 @@ use crate::repository::{NewKey, Repository, RepositoryError};
 
 /// Every key text starts so.
 pub const PREFIX: &str = "otk_";
-/// User and workspace of the bootstrap key, and of everybody where identity is `none`.
-pub const DEFAULT: &str = "default";
 /// The row of the bootstrap key.
 const BOOTSTRAP_ID: &str = "key_bootstrap";
 /// Longest secret file that is read.
@@ -65,22 +63,8 @@ pub struct KeyRequest {
     pub expires_at_ms: Option<i64>,
 }
 
-/// SHA-256 as lower-case hex, the form keys are stored and looked up in.
-pub fn sha256_hex(text: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(text).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = write!(hex, "{byte:02x}");
-        hex
-    })
-}
-
 /// Makes a key.
-pub async fn create(
-    repository: &Repository,
-    ids: &dyn IdSource,
-    request: KeyRequest,
-) -> Result<CreatedKey, KeyError> {
+pub async fn create(repository: &Repository, ids: &dyn IdSource, request: KeyRequest) -> Result<CreatedKey, KeyError> {
     if request.create_workspace {
         repository.create_workspace(&request.workspace_id).await?;
     } else if repository.workspace(&request.workspace_id).await?.is_none() {
@@ -93,7 +77,7 @@ pub async fn create(
         name: request.name,
         user_id: request.user_id,
         workspace_id: request.workspace_id,
-        sha256: sha256_hex(text.expose().as_bytes()),
+        sha256: key_hash(text.expose().as_bytes()),
         expires_at_ms: request.expires_at_ms,
     };
     repository.insert_key(&key).await?;
@@ -116,7 +100,7 @@ pub async fn ensure_bootstrap(
         name: "bootstrap".to_owned(),
         user_id: DEFAULT.to_owned(),
         workspace_id: DEFAULT.to_owned(),
-        sha256: sha256_hex(text.expose().as_bytes()),
+        sha256: key_hash(text.expose().as_bytes()),
         expires_at_ms: None,
     };
     Ok(repository.put_key(&key).await?)
@@ -150,7 +134,8 @@ fn read_or_create(path: &Path, make: impl FnOnce() -> Secret) -> io::Result<Secr
             let secret = make();
             // Written aside and linked: another process sees the whole secret or none, and the first one wins.
             let aside = path.with_extension(format!("{}.new", std::process::id()));
-            let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
             writeln!(file, "{}", secret.expose())?;
             file.sync_all()?;
             let linked = std::fs::hard_link(&aside, path);
@@ -195,10 +180,5 @@ mod tests {
         let path = folder.path().join("hop-secret");
         std::fs::write(&path, " \n").unwrap();
         assert!(secret_file(&path, || Secret::new("unused")).is_err());
-    }
-
-    #[test]
-    fn a_key_is_hashed_as_everybody_hashes_it() {
-        assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use decision::identity::key_hash;
 use decision::policy::{KeyOwner, PolicyView, Preference, Snapshot, WorkspacePolicy};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::keys::sha256_hex;
 use crate::repository::{Repository, RepositoryError};
 
 /// What the config adds to the database's share of the snapshot.
@@ -82,10 +82,7 @@ impl PolicyHolder {
     /// The snapshot as it stands.
     pub fn current(&self) -> CurrentPolicy {
         let state = self.state.borrow();
-        CurrentPolicy {
-            edition: Arc::clone(&state.edition),
-            fresh: state.confirmed.elapsed() <= self.basis.max_age,
-        }
+        CurrentPolicy { edition: Arc::clone(&state.edition), fresh: state.confirmed.elapsed() <= self.basis.max_age }
     }
 
     /// Looks whether anything changed, and if so reads it anew. Costs one row when nothing did.
@@ -168,15 +165,11 @@ async fn read(repository: &Repository, basis: &PolicyBasis) -> Result<Edition, R
     let revision = repository.revision().await?;
     let rows = repository.working_keys().await?;
     let expires_at_ms = rows.iter().filter_map(|row| row.expires_at_ms).min();
-    let keys = rows
-        .into_iter()
-        .map(|row| (row.sha256, KeyOwner { user: row.user_id, workspace: row.workspace_id }))
-        .collect();
+    let keys =
+        rows.into_iter().map(|row| (row.sha256, KeyOwner { user: row.user_id, workspace: row.workspace_id })).collect();
     let policies = repository.policies().await?;
-    let workspaces: BTreeMap<_, _> = policies
-        .iter()
-        .map(|policy| (policy.workspace_id.clone(), WorkspacePolicy::from(&policy.fields)))
-        .collect();
+    let workspaces: BTreeMap<_, _> =
+        policies.iter().map(|policy| (policy.workspace_id.clone(), WorkspacePolicy::from(&policy.fields))).collect();
     let mut published = Snapshot {
         version: 0,
         default_executor: basis.default_executor,
@@ -185,7 +178,7 @@ async fn read(repository: &Repository, basis: &PolicyBasis) -> Result<Edition, R
         keys,
         workspaces: workspaces.iter().map(|(id, policy)| (id.clone(), narrowed(policy))).collect(),
     };
-    published.version = repository.version_of(&sha256_hex(&json(&published))).await?;
+    published.version = repository.version_of(&key_hash(&json(&published))).await?;
     let bytes = json(&published).into();
     let whole = Snapshot { allowed_images: basis.allowed_images.clone(), workspaces, ..published };
     Ok(Edition { whole, published: bytes, revision, expires_at_ms })

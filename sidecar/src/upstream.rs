@@ -123,7 +123,8 @@ impl ModelClient {
         headers.remove(header::CONTENT_LENGTH);
         let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
         headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
-        let request = self.client.request(method, format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
+        let request =
+            self.client.request(method, format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
         let answer = match tokio::time::timeout(self.limits.header_timeout, request.send()).await {
             Err(_) => return Err(UpstreamError::TimedOut),
             Ok(Err(error)) if error.is_timeout() => return Err(UpstreamError::TimedOut),

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Subcommand;
+use decision::identity::DEFAULT;
 use jiff::Timestamp;
 
 use super::CommandError;
 use crate::app::{self, AppError, Parts};
 use crate::config::Config;
-use crate::keys::{self, DEFAULT, KeyError, KeyRequest};
+use crate::keys::{self, KeyError, KeyRequest};
 use crate::repository::{KeyRecord, Repository, RepositoryError};
 
 const DAY_S: u64 = 86_400;

@@ -41,12 +41,15 @@ pub(super) fn read_providers(reader: &mut Reader<'_>) -> BTreeMap<String, Provid
             reader.problem(&path, &name, "name it with a-z, 0-9, _ and -, at most 40 of them");
         }
         let Value::Object(fields) = value else {
-            reader.problem(&path, shown(&value), "write a mapping such as {type: openai_compatible, base_url: \"http://127.0.0.1:11434\"}");
+            reader.problem(
+                &path,
+                shown(&value),
+                "write a mapping such as {type: openai_compatible, base_url: \"http://127.0.0.1:11434\"}",
+            );
             continue;
         };
-        if let Some(provider) = read_provider(reader, &path, &fields) {
-            providers.insert(name, provider);
-        }
+        let provider = read_provider(reader, &path, &fields);
+        providers.insert(name, provider);
     }
     providers
 }
@@ -73,7 +76,11 @@ pub(super) fn read_models(reader: &mut Reader<'_>, providers: &BTreeMap<String, 
         if let Some(first) = caught_by
             && !spells_prefix
         {
-            reader.problem(&path, "", format!("this rule never counts: models[{first}] matches every model; move it above that"));
+            reader.problem(
+                &path,
+                "",
+                format!("this rule never counts: models[{first}] matches every model; move it above that"),
+            );
         }
         if let Some(rule) = read_rule(reader, &path, &fields, providers) {
             if rule.pattern == "*" {
@@ -85,7 +92,7 @@ pub(super) fn read_models(reader: &mut Reader<'_>, providers: &BTreeMap<String, 
     rules
 }
 
-fn read_provider(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value>) -> Option<Provider> {
+fn read_provider(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value>) -> Provider {
     refuse_unknown(reader, path, fields, PROVIDER_FIELDS);
     let kind = word(reader, path, fields, "type", KINDS);
     let base_url = read_base_url(reader, path, fields, kind);
@@ -99,9 +106,11 @@ fn read_provider(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value
             None
         }
     };
-    let kind = kind?;
-    let wires = read_wires(reader, path, fields).unwrap_or_else(|| kind.default_wires().to_vec());
-    Some(Provider { kind, base_url: base_url?, api_key_env, wires })
+    let wires = read_wires(reader, path, fields);
+    // A provider with a problem stands in the table all the same, so that rules which name it are not blamed as well.
+    let kind = kind.unwrap_or(ProviderKind::OpenaiCompatible);
+    let wires = wires.unwrap_or_else(|| kind.default_wires().to_vec());
+    Provider { kind, base_url: base_url.unwrap_or_default(), api_key_env, wires }
 }
 
 fn read_base_url(
@@ -123,7 +132,11 @@ fn read_base_url(
         return Some(known.to_owned());
     };
     let Some(url) = plain_url(&text) else {
-        reader.problem(place, shown(&Value::String(text)), "write an http:// or https:// URL without user, query or fragment");
+        reader.problem(
+            place,
+            shown(&Value::String(text)),
+            "write an http:// or https:// URL without user, query or fragment",
+        );
         return None;
     };
     Some(url)
@@ -184,7 +197,9 @@ fn refuse_unknown(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Valu
     for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
         // Not shown: a misspelt key may hold a secret.
         let fix = match name.as_str() {
-            "api_key" => "no such key; keys do not belong in this file: write `api_key_env` and a variable's name".to_owned(),
+            "api_key" => {
+                "no such key; keys do not belong in this file: write `api_key_env` and a variable's name".to_owned()
+            }
             name => match nearest(name, known.iter().copied()) {
                 Some(near) => format!("no such key; did you mean `{near}`?"),
                 None => format!("no such key; there are {}", known.join(", ")),
@@ -211,13 +226,7 @@ fn word<T: Copy>(
     found.map(|(_, value)| *value)
 }
 
-fn required(
-    reader: &mut Reader<'_>,
-    path: &str,
-    fields: &Map<String, Value>,
-    name: &str,
-    fix: &str,
-) -> Option<String> {
+fn required(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value>, name: &str, fix: &str) -> Option<String> {
     if matches!(fields.get(name), None | Some(Value::Null)) {
         reader.problem(format!("{path}.{name}"), "", fix);
     }

@@ -140,14 +140,22 @@ fn read_identity(reader: &mut Reader<'_>) -> IdentityConfig {
         match (mode, reader.is_set(key)) {
             ("header", false) => reader.problem(key.path, "", "name the header your own authentication writes"),
             ("header", true) | (_, false) => {}
-            (mode, true) => reader.problem(key.path, "", format!("means nothing with mode {mode}: take it out, or write mode: header")),
+            (mode, true) => reader.problem(
+                key.path,
+                "",
+                format!("means nothing with mode {mode}: take it out, or write mode: header"),
+            ),
         }
     }
     match mode {
         "header" => {
             let (user, workspace) = (user.unwrap_or_default(), workspace.unwrap_or_default());
             if !user.is_empty() && user == workspace {
-                reader.problem(keys::IDENTITY_WORKSPACE_HEADER.path, &workspace, "name another header than user_header");
+                reader.problem(
+                    keys::IDENTITY_WORKSPACE_HEADER.path,
+                    &workspace,
+                    "name another header than user_header",
+                );
             }
             IdentityConfig::Header { user, workspace }
         }
@@ -256,7 +264,9 @@ fn read_images(reader: &mut Reader<'_>) -> Vec<String> {
     for value in list {
         match value.as_str().filter(|image| (1..=IMAGE_MAX_CHARS).contains(&image.len())) {
             Some(image) => images.push(image.to_owned()),
-            None => reader.problem(path, shown(&value), format!("write image names of up to {IMAGE_MAX_CHARS} characters")),
+            None => {
+                reader.problem(path, shown(&value), format!("write image names of up to {IMAGE_MAX_CHARS} characters"))
+            }
         }
     }
     images
@@ -286,7 +296,11 @@ fn check(reader: &mut Reader<'_>, config: &Config) {
         reader.problem(key, path.display().to_string(), fix);
     }
     if tracing_subscriber::EnvFilter::try_new(&config.log.level).is_err() {
-        reader.problem(keys::LOG_LEVEL.path, &config.log.level, "write error, warn, info, debug or trace, or directives");
+        reader.problem(
+            keys::LOG_LEVEL.path,
+            &config.log.level,
+            "write error, warn, info, debug or trace, or directives",
+        );
     }
 }
 

@@ -38,7 +38,9 @@ impl<'a> Reader<'a> {
                 reader.refuse_unknown("", &map);
                 reader.file = map;
             }
-            other => reader.problem("(file)", shown(&other), "write a mapping of keys, such as `listen: 127.0.0.1:8080`"),
+            other => {
+                reader.problem("(file)", shown(&other), "write a mapping of keys, such as `listen: 127.0.0.1:8080`")
+            }
         }
         reader
     }
@@ -173,7 +175,8 @@ impl<'a> Reader<'a> {
             {
                 return Some(value);
             }
-            let value = if matches!(key.kind, Kind::EnvName) { HIDDEN.to_owned() } else { without_password(&found.text) };
+            let value =
+                if matches!(key.kind, Kind::EnvName) { HIDDEN.to_owned() } else { without_password(&found.text) };
             self.problem(found.place, value, format!("write {}", key.kind.wanted()));
         }
         key.default.and_then(parse)

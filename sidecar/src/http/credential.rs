@@ -3,6 +3,7 @@
 use axum::http::HeaderMap;
 use decision::config::IdentityConfig;
 use decision::header;
+use decision::identity::key_hash;
 use decision::problem::{Origin, Problem, ProblemKind};
 use http::HeaderValue;
 use sha2::{Digest, Sha256};
@@ -10,7 +11,6 @@ use subtle::ConstantTimeEq;
 
 use super::{Refusal, Services};
 use crate::config::Secret;
-use crate::keys::sha256_hex;
 
 /// Lets only the admin on.
 pub(super) fn require_master_key(services: &Services, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -39,7 +39,7 @@ pub(super) async fn require_any_key(services: &Services, headers: &HeaderMap) ->
     if services.master_key.as_ref().is_some_and(|master| is_secret(given, master)) {
         return Ok(());
     }
-    let hash = sha256_hex(given.as_bytes());
+    let hash = key_hash(given.as_bytes());
     if services.policy.current().owner(&hash).is_none() {
         // It may be newer than the snapshot.
         services.policy.refresh().await?;

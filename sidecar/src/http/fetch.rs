@@ -22,11 +22,7 @@ pub(super) struct BodyLimits {
 }
 
 /// Reads a whole body, showing each piece to `look` as it comes.
-pub(super) async fn whole(
-    mut body: Body,
-    limits: BodyLimits,
-    mut look: impl FnMut(&[u8]),
-) -> Result<Bytes, Refusal> {
+pub(super) async fn whole(mut body: Body, limits: BodyLimits, mut look: impl FnMut(&[u8])) -> Result<Bytes, Refusal> {
     let announced = http_body::Body::size_hint(&body).exact().unwrap_or(0);
     if announced > limits.max_bytes {
         return Err(too_large(limits.max_bytes));

@@ -87,8 +87,7 @@ async fn decide_and_act(
     }
     let refused_early = matches!(step, Step::Refuse(_));
     if !refused_early {
-        let limits =
-            BodyLimits { max_bytes: services.filter_config.max_body_bytes, patience: services.body_timeout };
+        let limits = BodyLimits { max_bytes: services.filter_config.max_body_bytes, patience: services.body_timeout };
         let undecided = matches!(step, Step::Buffer);
         incoming.body = fetch::whole(body, limits, |piece| {
             if undecided {
@@ -187,12 +186,8 @@ async fn relay(
     if let Some(name) = upstream_model {
         body = edit::replace_model(&body, name)?;
     }
-    let call = ModelCall {
-        provider: provider.unwrap_or_default(),
-        path: incoming.path,
-        headers: incoming.headers,
-        body,
-    };
+    let call =
+        ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
     let answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
     Ok(relayed(answer))
 }

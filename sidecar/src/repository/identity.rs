@@ -26,11 +26,12 @@ impl Repository {
     /// Makes a workspace. `false` if there is one of this name already.
     pub async fn create_workspace(&self, id: &str) -> Result<bool, RepositoryError> {
         let mut change = self.begin_change().await?;
-        let done = sqlx::query("INSERT INTO workspaces (id, created_at_ms) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING")
-            .bind(id)
-            .bind(self.clock.now_ms())
-            .execute(&mut *change)
-            .await?;
+        let done =
+            sqlx::query("INSERT INTO workspaces (id, created_at_ms) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING")
+                .bind(id)
+                .bind(self.clock.now_ms())
+                .execute(&mut *change)
+                .await?;
         change.commit().await?;
         Ok(done.rows_affected() == 1)
     }

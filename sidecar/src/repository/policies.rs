@@ -38,18 +38,8 @@ pub struct StoredPolicy {
     pub updated_at_ms: i64,
 }
 
-type PolicyRow = (
-    String,
-    i64,
-    Option<String>,
-    Option<i64>,
-    Option<i64>,
-    Option<String>,
-    Option<String>,
-    Option<String>,
-    i64,
-    i64,
-);
+type PolicyRow =
+    (String, i64, Option<String>, Option<i64>, Option<i64>, Option<String>, Option<String>, Option<String>, i64, i64);
 
 const SELECT: &str = "SELECT workspace_id, enabled, executor, max_iterations, exec_timeout_s, default_purpose_hint, \
                       image, tools, created_at_ms, updated_at_ms FROM code_execution_policies";
@@ -132,12 +122,9 @@ impl TryFrom<PolicyRow> for StoredPolicy {
         let small = |value: Option<i64>, column| {
             value.map(|number| u32::try_from(number).map_err(|_| corrupt(column))).transpose()
         };
-        let executor = executor
-            .map(|word| Preference::parse(word.as_bytes()).ok_or_else(|| corrupt("executor")))
-            .transpose()?;
-        let tools = tools
-            .map(|json| serde_json::from_str(&json).map_err(|_| corrupt("tools")))
-            .transpose()?;
+        let executor =
+            executor.map(|word| Preference::parse(word.as_bytes()).ok_or_else(|| corrupt("executor"))).transpose()?;
+        let tools = tools.map(|json| serde_json::from_str(&json).map_err(|_| corrupt("tools"))).transpose()?;
         let fields = PolicyFields {
             enabled: enabled != 0,
             executor,

@@ -83,7 +83,9 @@ impl Reader<'_> {
         let number = self.value(name)?.as_u64().and_then(|number| u32::try_from(number).ok());
         match number.filter(|number| range.contains(number)) {
             Some(number) => Some(number),
-            None => self.wrong(name, format!("must be a whole number from {} to {}, or null", range.start(), range.end())),
+            None => {
+                self.wrong(name, format!("must be a whole number from {} to {}, or null", range.start(), range.end()))
+            }
         }
     }
 
@@ -107,8 +109,10 @@ impl Reader<'_> {
     fn tools(&mut self) -> Option<Vec<String>> {
         let value = self.value("tools")?;
         let known = |word: &&str| KINDS.iter().any(|kind| kind.word() == *word);
-        let words: Option<Vec<&str>> =
-            value.as_array().map(|list| list.iter().map(|word| word.as_str().filter(known)).collect()).unwrap_or_default();
+        let words: Option<Vec<&str>> = value
+            .as_array()
+            .map(|list| list.iter().map(|word| word.as_str().filter(known)).collect())
+            .unwrap_or_default();
         let mut words = words.unwrap_or_default();
         words.sort_unstable();
         words.dedup();

@@ -1,0 +1,1 @@
+//! Branch `loop` brings them.

@@ -1,0 +1,11 @@
+//! The sidecar from outside: the real router on a real socket, SQLite in a temporary folder, a scripted model behind it.
+
+mod cli;
+mod drain;
+mod health;
+mod hop;
+mod policy;
+mod relay;
+mod snapshot;
+mod support;
+mod tools;
