@@ -46,7 +46,7 @@ pub struct Engine {
 }
 
 /// An answer.
-#[expect(missing_docs, reason = "stand-in")]
+#[expect(missing_docs, missing_debug_implementations, reason = "stand-in")]
 pub struct LoopReply {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -54,7 +54,7 @@ pub struct LoopReply {
 }
 
 /// Its body.
-#[expect(missing_docs, reason = "stand-in")]
+#[expect(missing_docs, missing_debug_implementations, reason = "stand-in")]
 pub enum ReplyBody {
     Whole(Bytes),
     Stream(BoxStream<'static, Bytes>),
