@@ -1,1 +1,0 @@
-//! Branch `loop` brings them.
