@@ -168,6 +168,7 @@ impl Engine {
             session: Session::open(reaper, self.tasks.clone(), timeout, turn.request_id.clone()),
             writer: writer.ok_or_else(not_built)?,
             machine: Some(ToolLoop::new(settings)),
+            outputs: Vec::new(),
             deadline: Instant::now() + self.limits.request_timeout,
             request_id: turn.request_id.clone(),
         })

@@ -28,6 +28,8 @@ pub(super) struct Driver {
     pub(super) writer: ClientWriter,
     /// `None` only while it handles an input.
     pub(super) machine: Option<ToolLoop>,
+    /// Kept for its memory.
+    pub(super) outputs: Vec<Output>,
     pub(super) deadline: Instant,
     pub(super) request_id: String,
 }
@@ -38,6 +40,14 @@ pub(super) enum Sink {
     Whole,
     /// To the body of the response.
     Stream(mpsc::Sender<Bytes>),
+}
+
+/// Why the machine's outputs are carried out no further.
+enum Halt {
+    /// The answer is over.
+    Failed(Problem),
+    /// The client's wire cannot say what the model said; the machine is to close the answer.
+    Unwritable(Problem),
 }
 
 /// Something that ends a wait.
@@ -75,17 +85,15 @@ impl Driver {
 
     /// Runs the loop to its end. An error is returned only towards a client that has nothing yet.
     pub(super) async fn run(&mut self, first: ModelAnswer, sink: &Sink) -> Result<(), Problem> {
-        let mut outputs = Vec::new();
         let mut events = Vec::new();
         let timeout = tokio::time::sleep_until(self.deadline);
         tokio::pin!(timeout);
         let quiet = tokio::time::sleep(self.keep_alive(sink));
         tokio::pin!(quiet);
-        self.answered(first, &mut outputs);
+        self.answered(first)?;
         loop {
-            self.carry_out(&mut outputs)?;
             if !self.flush(sink, timeout.as_mut(), quiet.as_mut()).await {
-                self.tell(Input::ClientGone, &mut outputs);
+                self.tell(Input::ClientGone)?;
             }
             if self.machine.as_ref().is_none_or(ToolLoop::is_over) {
                 self.session.cancel();
@@ -99,110 +107,100 @@ impl Driver {
                 () = &mut timeout => Happened::Deadline,
                 () = &mut quiet => Happened::Quiet,
             };
-            self.digest(happened, sink, &mut events, &mut outputs).await?;
+            self.digest(happened, sink, &mut events).await?;
         }
     }
 
-    async fn digest(
-        &mut self,
-        happened: Happened,
-        sink: &Sink,
-        events: &mut Vec<TurnEvent>,
-        outputs: &mut Vec<Output>,
-    ) -> Result<(), Problem> {
+    async fn digest(&mut self, happened: Happened, sink: &Sink, events: &mut Vec<TurnEvent>) -> Result<(), Problem> {
         match happened {
-            Happened::ClientGone => self.tell(Input::ClientGone, outputs),
-            Happened::Quiet => self.writer.keep_alive(),
-            Happened::Deadline => {
-                self.tell(Input::Failed(failure::deadline(self.model.limits.request_timeout)), outputs);
+            Happened::ClientGone => self.tell(Input::ClientGone),
+            Happened::Quiet => {
+                self.writer.keep_alive();
+                Ok(())
             }
+            Happened::Deadline => self.tell(Input::Failed(failure::deadline(self.model.limits.request_timeout))),
             Happened::Sandbox(session::Happened::NotOpened(error)) => {
                 let problem = self.sandbox_problem(&error);
-                if matches!(sink, Sink::Whole) && !self.session.has_run() {
-                    return Err(problem);
-                }
+                // A stream has begun; the call that needs the session will be told.
+                if matches!(sink, Sink::Whole) && !self.session.has_run() { Err(problem) } else { Ok(()) }
             }
             Happened::Sandbox(session::Happened::Finished(call, result)) => {
                 if let Err(error) = &result {
                     self.log(error, "code was not run");
                 }
                 let outcome = report::outcome(result, &self.model.limits);
-                self.tell(Input::ToolFinished { call, outcome }, outputs);
+                self.tell(Input::ToolFinished { call, outcome })
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) if answer.status.is_success() => {
-                self.answered(answer, outputs);
+                self.answered(answer)
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) => {
                 let problem = problem_of(self.model.wire, answer, &self.model.limits).await;
-                self.tell(Input::Failed(problem), outputs);
+                self.tell(Input::Failed(problem))
             }
             Happened::Model(model_side::Happened::Answered(Err(error)) | model_side::Happened::Said(Err(error))) => {
                 let problem = self.upstream_problem(&error);
-                self.tell(Input::Failed(problem), outputs);
+                self.tell(Input::Failed(problem))
             }
-            Happened::Model(model_side::Happened::Said(Ok(chunk))) => self.read(Some(&chunk), events, outputs),
-            Happened::Model(model_side::Happened::Closed) => self.read(None, events, outputs),
+            Happened::Model(model_side::Happened::Said(Ok(chunk))) => self.read(Some(&chunk), events),
+            Happened::Model(model_side::Happened::Closed) => self.read(None, events),
         }
-        Ok(())
     }
 
-    fn answered(&mut self, answer: ModelAnswer, outputs: &mut Vec<Output>) {
+    fn answered(&mut self, answer: ModelAnswer) -> Result<(), Problem> {
         match self.model.read(answer) {
-            Ok(()) => self.tell(Input::TurnOpened, outputs),
+            Ok(()) => self.tell(Input::TurnOpened),
             Err(message) => {
                 let problem = Problem::new(ProblemKind::UpstreamFailed, Origin::Upstream, message);
-                self.tell(Input::Failed(problem), outputs);
+                self.tell(Input::Failed(problem))
             }
         }
     }
 
     /// Gives bytes, or their end, to the reader and its events to the machine.
-    fn read(&mut self, chunk: Option<&[u8]>, events: &mut Vec<TurnEvent>, outputs: &mut Vec<Output>) {
-        let Call::Reading(reader, _) = &mut self.model.call else { return };
+    fn read(&mut self, chunk: Option<&[u8]>, events: &mut Vec<TurnEvent>) -> Result<(), Problem> {
+        let Call::Reading(reader, _) = &mut self.model.call else { return Ok(()) };
         let read = match chunk {
             Some(chunk) => reader.feed(chunk, events),
             None => reader.close(events),
         };
         for event in events.drain(..) {
-            self.tell(Input::Event(event), outputs);
+            self.tell(Input::Event(event))?;
         }
         match read {
             Err(error) => {
                 self.log(&error, "the model's answer cannot be used");
-                self.tell(Input::Failed(error.into()), outputs);
+                self.tell(Input::Failed(error.into()))
             }
-            Ok(()) if chunk.is_none() => self.tell(Input::TurnClosed, outputs),
-            Ok(()) => {}
+            Ok(()) if chunk.is_none() => self.tell(Input::TurnClosed),
+            Ok(()) => Ok(()),
         }
     }
 
-    fn tell(&mut self, input: Input, outputs: &mut Vec<Output>) {
-        if let Some(machine) = self.machine.take() {
-            self.machine = Some(machine.handle(input, outputs));
+    /// Tells the machine, and carries out what it says before it is told anything else.
+    fn tell(&mut self, input: Input) -> Result<(), Problem> {
+        let Some(machine) = self.machine.take() else { return Ok(()) };
+        let mut outputs = std::mem::take(&mut self.outputs);
+        self.machine = Some(machine.handle(input, &mut outputs));
+        let unwritable = outputs.drain(..).try_for_each(|output| self.carry_out(output));
+        self.outputs = outputs;
+        match unwritable {
+            Ok(()) => Ok(()),
+            Err(Halt::Failed(problem)) => Err(problem),
+            Err(Halt::Unwritable(problem)) => self.tell(Input::Failed(problem)),
         }
     }
 
-    fn carry_out(&mut self, outputs: &mut Vec<Output>) -> Result<(), Problem> {
-        let mut queue: std::collections::VecDeque<Output> = outputs.drain(..).collect();
-        while let Some(output) = queue.pop_front() {
-            match output {
-                Output::Emit(event) => {
-                    if let Err(problem) = self.writer.write(event) {
-                        // The machine closes what it opened; what it had planned is off.
-                        queue.clear();
-                        let mut closing = Vec::new();
-                        self.tell(Input::Failed(problem), &mut closing);
-                        queue.extend(closing);
-                    }
-                }
-                Output::OpenTurn(next) => self.open_turn(next),
-                Output::StartTool { call, code } => self.session.start(call, code),
-                Output::CancelTools => self.session.cancel(),
-                Output::Finish(ended) => self.writer.finish(ended),
-                Output::Fail(problem) => {
-                    self.writer.fail(&problem);
-                    return Err(problem);
-                }
+    fn carry_out(&mut self, output: Output) -> Result<(), Halt> {
+        match output {
+            Output::Emit(event) => return self.writer.write(event).map_err(Halt::Unwritable),
+            Output::OpenTurn(next) => self.open_turn(next),
+            Output::StartTool { call, code } => self.session.start(call, code),
+            Output::CancelTools => self.session.cancel(),
+            Output::Finish(ended) => self.writer.finish(ended),
+            Output::Fail(problem) => {
+                self.writer.fail(&problem);
+                return Err(Halt::Failed(problem));
             }
         }
         Ok(())

@@ -75,8 +75,10 @@ impl StreamReader {
 
     /// The bytes ended. Without `[DONE]` that is an end all the same, once the model gave its reason.
     pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        if let Some(frame) = self.sse.finish() {
-            self.state.frame(&frame, events)?;
+        match self.sse.finish().map(|frame| self.state.frame(&frame, events)) {
+            // Half an event is an answer that broke off, which its missing end will tell.
+            None | Some(Ok(()) | Err(ReadError::Malformed(_))) => {}
+            Some(Err(error)) => return Err(error),
         }
         self.state.end(events);
         Ok(())

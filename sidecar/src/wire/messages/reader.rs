@@ -91,9 +91,10 @@ impl StreamReader {
 
     /// The bytes ended.
     pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        match self.sse.finish() {
-            Some(frame) => self.state.frame(&frame, events),
-            None => Ok(()),
+        match self.sse.finish().map(|frame| self.state.frame(&frame, events)) {
+            // Half an event is an answer that broke off, which its missing end will tell.
+            None | Some(Ok(()) | Err(ReadError::Malformed(_))) => Ok(()),
+            Some(Err(error)) => Err(error),
         }
     }
 

@@ -104,7 +104,9 @@ fn read_choice(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conv
             }
         }
         _ => {
-            return Err(Problem::invalid("`tool_choice.type` must be auto, any, tool or none").with_param("tool_choice"));
+            return Err(
+                Problem::invalid("`tool_choice.type` must be auto, any, tool or none").with_param("tool_choice")
+            );
         }
     });
     Ok(())
