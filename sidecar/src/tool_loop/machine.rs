@@ -7,9 +7,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::arguments::{CodeArgument, NotCode};
 use super::limits::Limits;
-use crate::wire::event::{
-    BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Stop, TurnEvent,
-};
+use crate::wire::event::{BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Stop, TurnEvent};
 use crate::wire::usage::Usage;
 
 /// What the machine is told once.
@@ -180,11 +178,6 @@ impl ToolLoop {
     /// Whether the terminal output was given.
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
-    }
-
-    /// Whether code was started.
-    pub fn ran_code(&self) -> bool {
-        self.ledger.ran
     }
 }
 

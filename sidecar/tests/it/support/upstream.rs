@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
@@ -87,7 +89,7 @@ async fn respond(
     request: http::Request<Incoming>,
     record: &Mutex<Vec<Recorded>>,
     answer: &(dyn Fn() -> (u16, Vec<(String, String)>, Pieces) + Send + Sync),
-) -> http::Response<StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, std::io::Error>>>> {
+) -> http::Response<StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     record.lock().unwrap().push(Recorded {
@@ -105,5 +107,5 @@ async fn respond(
     for (name, value) in headers {
         response = response.header(name, value);
     }
-    response.body(StreamBody::new(stream)).unwrap()
+    response.body(StreamBody::new(stream.boxed())).unwrap()
 }
