@@ -17,10 +17,8 @@ pub(crate) enum Outcome {
     Passed,
     /// To the provider.
     Provider,
-    /// To the sidecar, because only it can tell.
+    /// To the sidecar, to run there or because only it can tell.
     Sidecar,
-    /// To the sidecar's tool loop.
-    Loop,
     /// Answered here.
     Refused,
 }
@@ -42,7 +40,6 @@ pub(crate) struct Metrics {
     passed: Metric,
     provider: Metric,
     sidecar: Metric,
-    in_loop: Metric,
     refused: Metric,
     refused_by_reason: RefCell<BTreeMap<Reason, Metric>>,
     host_errors: Metric,
@@ -63,7 +60,6 @@ impl Metrics {
             passed: counter("otari.decided.passed")?,
             provider: counter("otari.decided.provider")?,
             sidecar: counter("otari.decided.sidecar")?,
-            in_loop: counter("otari.decided.loop")?,
             refused: counter("otari.decided.refused")?,
             refused_by_reason: RefCell::default(),
             host_errors: counter("otari.host_errors")?,
@@ -82,7 +78,6 @@ impl Metrics {
             Outcome::Passed => self.passed,
             Outcome::Provider => self.provider,
             Outcome::Sidecar => self.sidecar,
-            Outcome::Loop => self.in_loop,
             Outcome::Refused => self.refused,
         };
         host::increment(metric, 1);

@@ -16,6 +16,8 @@ const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "
 const HEALTH_TIMEOUT_S: u32 = 5;
 /// Spellings of `/otari` that a decoder or normaliser could turn into an internal path, and the internal paths.
 pub(super) const OTARI_HIDDEN: &str = r"/otari/(internal.*|.*//.*|/.*|.*%.*|.*\\.*|(.*/)?\..*)";
+/// A cluster that does not exist.
+pub(super) const NOWHERE: &str = "nowhere";
 /// Headers Envoy adds by itself; a provider gets what the client sent.
 const ENVOYS_OWN: &[&str] = &["x-forwarded-proto", "x-envoy-external-address", "x-envoy-internal"];
 
@@ -28,7 +30,7 @@ pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Va
         }),
     ];
     if input.filter.explain {
-        routes.push(limited(answer(json!({"path": "/otari/filter/explain"}), 404), input));
+        routes.push(limited(nowhere(json!({"path": "/otari/filter/explain"})), input));
     }
     routes.push(answer(json!({"safe_regex": {"regex": OTARI_HIDDEN}}), 404));
     routes.push(unfiltered(to_sidecar("otari", json!({"path_separated_prefix": "/otari"}), input)));
@@ -42,13 +44,13 @@ pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Va
     routes.push(limited(to_sidecar("sidecar", decided, input), input));
     routes.extend(to_providers(input, providers).into_iter().map(|route| limited(route, input)));
     // Also the route under which every undecided request waits for its body.
-    routes.push(limited(answer(json!({"prefix": "/"}), 404), input));
+    routes.push(limited(nowhere(json!({"prefix": "/"})), input));
     table("public", routes)
 }
 
 pub(super) fn model(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Value {
     let mut routes = to_providers(input, providers);
-    routes.push(answer(json!({"prefix": "/"}), 404));
+    routes.push(nowhere(json!({"prefix": "/"})));
     table("model", routes)
 }
 
@@ -59,7 +61,11 @@ pub(super) fn any_root(filter: &FilterConfig) -> String {
 }
 
 fn table(name: &str, routes: Vec<Value>) -> Value {
-    json!({"name": name, "virtual_hosts": [{"name": name, "domains": ["*"], "routes": routes}]})
+    json!({
+        "name": name,
+        "validate_clusters": false,
+        "virtual_hosts": [{"name": name, "domains": ["*"], "routes": routes}],
+    })
 }
 
 fn to_sidecar(name: &str, when: Value, input: &EnvoyConfigInput) -> Value {
@@ -148,6 +154,11 @@ fn limited(mut route: Value, input: &EnvoyConfigInput) -> Value {
 
 fn answer(when: Value, status: u16) -> Value {
     json!({"match": when, "direct_response": {"status": status}})
+}
+
+/// Answers 404, and holds a body meanwhile: a `direct_response` would do the one, but ignores the limit of the other.
+fn nowhere(when: Value) -> Value {
+    json!({"match": when, "route": {"cluster": NOWHERE, "cluster_not_found_response_code": "NOT_FOUND"}})
 }
 
 fn exactly(name: &str, value: &str) -> Value {

@@ -90,6 +90,19 @@ fn the_yaml_says_what_was_meant() {
 }
 
 #[test]
+fn every_route_leads_to_a_cluster_or_nowhere() {
+    let bootstrap = rendered(|_| {});
+    let clusters = bootstrap["static_resources"]["clusters"].as_array().unwrap();
+    let mut known: Vec<&Value> = clusters.iter().map(|cluster| &cluster["name"]).collect();
+    let nowhere = json!(super::routes::NOWHERE);
+    assert!(!known.contains(&&nowhere));
+    known.push(&nowhere);
+    for route in routes(&bootstrap, 0).iter().chain(&routes(&bootstrap, 1)) {
+        assert!(route.get("direct_response").is_some() || known.contains(&&route["route"]["cluster"]), "{route}");
+    }
+}
+
+#[test]
 fn the_hop_secret_goes_to_the_sidecar_alone() {
     let bootstrap = rendered(|_| {});
     for listener in 0..2 {
