@@ -2,12 +2,17 @@
 //!
 //! INVARIANT: a pin, a header or an old snapshot never turns into the other executor; at worst the answer is "refuse".
 
+mod run;
+
+pub use run::{DEFAULT_ITERATIONS, Dialect, MAX_EXEC_TIMEOUT_S, MAX_ITERATIONS, Run};
+
 use crate::config::ProviderKind;
 use crate::format::ApiFormat;
-use crate::policy::{PolicyView, Preference, WorkspacePolicy};
-use crate::problem::Problem;
+use crate::header;
+use crate::policy::{PolicyView, Preference, Snapshot, WorkspacePolicy};
+use crate::problem::{Origin, Problem, ProblemKind};
 use crate::reason::Reason;
-use crate::request::{CodeTool, RequestView, ToolDeclaration};
+use crate::request::{Keyword, RequestView};
 
 /// Everything a decision rests on.
 #[derive(Debug, Clone, Copy)]
@@ -62,56 +67,192 @@ impl Outcome {
     }
 }
 
-/// How a run shows in the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Dialect {
-    /// The endpoint's own blocks or items for hosted code execution.
-    Native,
-    /// Text alone.
-    Plain,
-}
+impl Decision {
+    /// The provider keeps it.
+    pub(crate) fn provider(reason: Reason) -> Self {
+        Self { outcome: Outcome::Provider, reason }
+    }
 
-/// Model calls per request, unless the request asks for another number.
-pub const DEFAULT_ITERATIONS: u32 = 10;
-/// Most model calls per request.
-pub const MAX_ITERATIONS: u32 = 25;
-/// Most seconds per execution.
-pub const MAX_EXEC_TIMEOUT_S: u32 = 60;
+    /// Left to the sidecar.
+    pub(crate) fn undecided(reason: Reason) -> Self {
+        Self { outcome: Outcome::Undecided, reason }
+    }
 
-/// A run at this gateway: all that policy and declarations say about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// How the run shows in the answer.
-    pub dialect: Dialect,
-    /// Every code tool of the request, in the order of `tools`; all are replaced by one tool of ours.
-    pub claimed: Vec<ToolDeclaration>,
-    /// What the model may be given, after the policy; never empty.
-    pub tools: Vec<CodeTool>,
-    /// Model calls allowed, 1..=[`MAX_ITERATIONS`].
-    pub max_iterations: u32,
-    /// Seconds per execution, 1..=[`MAX_EXEC_TIMEOUT_S`].
-    pub exec_timeout_s: u32,
-    /// The declaration's hint, else the policy's.
-    pub purpose_hint: Option<String>,
-    /// Image of the sandbox session, checked against the operator's list.
-    pub image: Option<String>,
-    /// Container of ours to continue.
-    pub container: Option<String>,
-}
-
-impl Run {
-    /// Does a `tool_choice`, or an entry of an allow-list, with this type and name mean a claimed declaration?
-    /// Then the wire module points it at the tool the model is given. A caller's own function of the same name comes
-    /// first: the wire module asks only when there is none.
-    pub fn claims(&self, _kind: Option<&str>, _name: Option<&str>) -> bool {
-        false
+    fn refuse(reason: Reason, problem: Problem) -> Self {
+        Self { outcome: Outcome::Refuse(problem), reason }
     }
 }
 
-/// Decides.
+/// Decides, in the order of admission: what needs no policy, what needs a sandbox, who runs it, may it run here.
 pub fn decide(input: &Input<'_>) -> Decision {
-    let _ = WorkspacePolicy::default();
-    let _ = input;
-    Decision { outcome: Outcome::Provider, reason: Reason::NoCodeTool }
+    let request = input.request;
+    if request.containers_differ {
+        return Decision::refuse(
+            Reason::ContainersDiffer,
+            Problem::invalid(
+                "the request names two different containers of this gateway: name one, at the top level or in the tool",
+            ),
+        );
+    }
+    if request.declarations.is_empty() {
+        return if request.own_container.is_some() {
+            stray_container()
+        } else {
+            Decision::provider(Reason::NoCodeTool)
+        };
+    }
+    let snapshot = match input.policy {
+        PolicyView::Fresh(snapshot) => snapshot,
+        PolicyView::Stale => return Decision::undecided(Reason::PolicyStale),
+        PolicyView::Missing => return Decision::undecided(Reason::PolicyMissing),
+    };
+    if !snapshot.sandbox_available {
+        return without_sandbox(input);
+    }
+    // Read only now: without a sandbox, no policy matters.
+    let policy = snapshot.workspaces.get(input.workspace);
+    let pin = input.static_pin.or_else(|| policy.and_then(|policy| policy.pin));
+    if let Some(conflict) = pin_conflict(input, pin) {
+        return conflict;
+    }
+    let (executor, reason) = executor(input, snapshot, pin);
+    if executor == Executor::Provider {
+        return to_provider(request, reason);
+    }
+    match run::admit(input, snapshot, policy.unwrap_or(&WorkspacePolicy::default())) {
+        Ok(run) => Decision { outcome: Outcome::Otari(run), reason },
+        Err((reason, problem)) => Decision::refuse(reason, problem),
+    }
 }
+
+/// The two that a preference comes down to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Executor {
+    Otari,
+    Provider,
+}
+
+/// Pin over header over default; `auto` asks what the provider can do.
+fn executor(input: &Input<'_>, snapshot: &Snapshot, pin: Option<Preference>) -> (Executor, Reason) {
+    let request = input.request;
+    if !has_provider_keyword(request) {
+        return (Executor::Otari, Reason::OtariExplicit);
+    }
+    // A container of ours lives only here, so it turns "whoever can" into "here".
+    let header = match (request.own_container.is_some(), input.header) {
+        (true, None | Some(Preference::Auto)) => Some(Preference::Otari),
+        (_, header) => header,
+    };
+    let (preference, by_otari, by_provider) = match (pin, header) {
+        (Some(pin), _) => (pin, Reason::OtariByPin, Reason::ProviderByPin),
+        (None, Some(header)) if input.header == Some(header) => {
+            (header, Reason::OtariByHeader, Reason::ProviderByHeader)
+        }
+        (None, Some(header)) => (header, Reason::OtariByContainer, Reason::ProviderByHeader),
+        (None, None) => (snapshot.default_executor, Reason::OtariByDefault, Reason::ProviderByDefault),
+    };
+    match preference {
+        Preference::Otari => (Executor::Otari, by_otari),
+        Preference::Provider => (Executor::Provider, by_provider),
+        Preference::Auto if request.own_container.is_some() => (Executor::Otari, Reason::OtariByContainer),
+        Preference::Auto if is_native(input) => (Executor::Provider, Reason::ProviderNative),
+        Preference::Auto => (Executor::Otari, Reason::OtariNotNative),
+    }
+}
+
+/// Can the provider run every provider keyword of the request by itself?
+fn is_native(input: &Input<'_>) -> bool {
+    let Some((kind, wires)) = input.provider else { return false };
+    let native = |keyword: &Keyword| match keyword {
+        Keyword::Dated(_) => kind == ProviderKind::Anthropic && input.format == ApiFormat::Messages,
+        Keyword::Interpreter => kind == ProviderKind::Openai && input.format == ApiFormat::Responses,
+        Keyword::Bare | Keyword::Explicit => false,
+    };
+    let mut keywords = input.request.declarations.iter().map(|one| &one.keyword).filter(|one| one.is_provider());
+    wires.contains(&input.format) && keywords.all(native)
+}
+
+fn has_provider_keyword(request: &RequestView) -> bool {
+    request.declarations.iter().any(|declaration| declaration.keyword.is_provider())
+}
+
+fn explicit(request: &RequestView) -> Option<u32> {
+    request.declarations.iter().find(|one| one.keyword == Keyword::Explicit).map(|one| one.index)
+}
+
+/// No sandbox is configured: forward, unless the request can only mean this gateway.
+fn without_sandbox(input: &Input<'_>) -> Decision {
+    const CONFIGURE: &str =
+        "the operator configures one with `sandbox: {backend: embedded}` or `{backend: http, url: …}`";
+    let request = input.request;
+    if let Some(index) = explicit(request) {
+        let problem = Problem::invalid(format!(
+            "`otari_code_execution` runs code at this gateway, but no sandbox is configured: {CONFIGURE}; \
+             or leave the tool out"
+        ));
+        return Decision::refuse(Reason::SandboxNotConfigured, problem.with_param(format!("tools[{index}].type")));
+    }
+    match (input.header, request.own_container.is_some()) {
+        (Some(Preference::Otari), _) => Decision::refuse(
+            Reason::SandboxNotConfigured,
+            Problem::invalid(format!(
+                "the header `{}` asks for a run at this gateway, but no sandbox is configured: {CONFIGURE}; \
+             or send `auto` or `provider`",
+                header::EXECUTOR,
+            )),
+        ),
+        (Some(Preference::Provider), true) => stray_container(),
+        (_, true) => Decision::refuse(
+            Reason::SandboxNotConfigured,
+            Problem::invalid(format!(
+                "`container` names a container of this gateway, but no sandbox is configured: {CONFIGURE}; \
+             or leave `container` out"
+            ))
+            .with_param("container"),
+        ),
+        (_, false) => Decision::provider(Reason::SandboxOff),
+    }
+}
+
+/// The provider keeps the declaration.
+fn to_provider(request: &RequestView, reason: Reason) -> Decision {
+    if let Some(index) = explicit(request) {
+        let problem = Problem::invalid(
+            "`otari_code_execution` cannot be combined with a code tool that the provider runs: the model would see \
+             two tools of one name. Declare one of them, or have both run here with `otari-code-execution: otari`",
+        );
+        return Decision::refuse(Reason::CannotCombine, problem.with_param(format!("tools[{index}].type")));
+    }
+    if request.own_container.is_some() {
+        return stray_container();
+    }
+    Decision::provider(reason)
+}
+
+fn stray_container() -> Decision {
+    let problem = Problem::invalid(
+        "`container` names a container of this gateway, which does not exist at the provider: declare a code tool \
+         that runs here (`otari-code-execution: otari`), or leave `container` out",
+    );
+    Decision::refuse(Reason::ContainerNotAtProvider, problem.with_param("container"))
+}
+
+/// A header that asks for something else than the pin. The gateway's own tool leaves nothing to ask for.
+fn pin_conflict(input: &Input<'_>, pin: Option<Preference>) -> Option<Decision> {
+    let (pin, header) = pin.zip(input.header).filter(|(pin, header)| pin != header)?;
+    if !has_provider_keyword(input.request) {
+        return None;
+    }
+    let message = format!(
+        "the workspace decides who runs code: it is pinned to `{}`, but the header `{}` asks for `{}`. \
+         Leave the header out, or have the workspace's pin changed",
+        pin.word(),
+        header::EXECUTOR,
+        header.word(),
+    );
+    let problem = Problem::new(ProblemKind::PermissionDenied, Origin::Caller, message);
+    Some(Decision::refuse(Reason::PinConflict, problem))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

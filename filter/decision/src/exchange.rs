@@ -2,21 +2,22 @@
 //!
 //! INVARIANT: a step other than [`Step::Buffer`] is the last; an enforcement point acts on it and asks no more.
 
-use crate::config::{FilterConfig, ProviderKind};
-use crate::decide::{Decision, Run};
+mod edits;
+mod head;
+
+pub use edits::HeaderEdits;
+pub use head::RequestHead;
+
+use crate::config::{FilterConfig, ModelRoute, ProviderKind};
+use crate::decide::{self, Decision, Input, Outcome, Run};
 use crate::format::{ApiFormat, Vocabulary};
-use crate::identity::Identity;
+use crate::identity::{Identity, unknown_key};
 use crate::policy::PolicyView;
-use crate::problem::Problem;
+use crate::problem::{Origin, Problem, ProblemKind, Reply};
 use crate::reason::Reason;
 use crate::request::RequestView;
-
-/// The head of a request.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestHead<'a> {
-    /// All pairs, `:method` and `:path` included; names in lower case, values as bytes.
-    pub headers: &'a [(&'a [u8], &'a [u8])],
-}
+use crate::scan::{ScanErrorKind, Scanner};
+use head::{Facts, Opening};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub struct Forward {
     pub target: Target,
     /// Header edits for that target; towards a loop, the edits of its model calls.
     pub edits: HeaderEdits,
-    /// The decision. `NotInference` where nothing was to be decided.
+    /// The decision; its reason is `NotInference` where nothing was to be decided.
     pub decision: Decision,
     /// The endpoint's wire; `None` off the inference endpoints.
     pub format: Option<ApiFormat>,
@@ -95,6 +96,7 @@ pub struct ModelChoice {
     /// Wires the model serves, never empty.
     pub wires: Vec<ApiFormat>,
     /// The name to send upstream, when it is not the caller's: whoever sends the body on must put it there.
+    /// Always `None` in a mesh, whose routes know the caller's name.
     pub upstream_model: Option<String>,
 }
 
@@ -109,40 +111,230 @@ pub enum Target {
     Loop(Run),
 }
 
-/// Changes to the request's headers: first remove, then set. Names in lower case.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct HeaderEdits {
-    /// Headers to take out, all values of each; only ones that are there.
-    pub remove: Vec<String>,
-    /// Headers to set, replacing what is there.
-    pub set: Vec<(String, String)>,
+impl Refusal {
+    /// The whole answer.
+    pub fn reply(&self, env: &Env<'_>) -> Reply {
+        self.problem.reply(self.vocabulary, env.request_id)
+    }
 }
 
 /// The stepper.
 #[derive(Debug)]
-pub struct Exchange {}
+pub struct Exchange {
+    /// `None` once the last step is out.
+    pending: Option<Pending>,
+    scanned: u64,
+}
+
+#[derive(Debug)]
+struct Pending {
+    facts: Facts,
+    scanner: Scanner,
+    max_body_bytes: u64,
+}
 
 impl Exchange {
     /// The head is there. `end_of_stream`: and there is no body.
-    pub fn begin(_head: &RequestHead<'_>, _end_of_stream: bool, _env: &Env<'_>) -> (Self, Step) {
-        (Self {}, Step::Buffer)
+    pub fn begin(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -> (Self, Step) {
+        let done = |step| (Self { pending: None, scanned: 0 }, step);
+        let facts = match head::open(head, env) {
+            Opening::Done(step) => return done(*step),
+            Opening::Facts(facts) => *facts,
+        };
+        if let Err(step) = facts.identify(env) {
+            return done(*step);
+        }
+        if end_of_stream && facts.format.is_some() {
+            return done(body_missing(&facts));
+        }
+        if end_of_stream || !facts.reads_body {
+            return done(conclude(&facts, RequestView::default(), env));
+        }
+        if let Some(length) = facts.content_length.filter(|length| *length > env.config.max_body_bytes) {
+            return done(too_large(&facts, Some(length), env.config.max_body_bytes));
+        }
+        let max_body_bytes = env.config.max_body_bytes;
+        (Self { pending: Some(Pending { facts, scanner: Scanner::new(), max_body_bytes }), scanned: 0 }, Step::Buffer)
     }
 
     /// The next bytes of the body.
-    pub fn feed(&mut self, _chunk: &[u8]) {}
+    pub fn feed(&mut self, chunk: &[u8]) {
+        if let Some(pending) = &mut self.pending {
+            pending.scanner.feed(chunk);
+            self.scanned = pending.scanner.scanned();
+        }
+    }
 
-    /// The answer is already fixed: an enforcement point may call `finish` before the end of the body.
+    /// The answer is a refusal whatever comes: an enforcement point may call `finish` before the end of the body.
     pub fn settled(&self) -> bool {
-        false
+        let over = |pending: &Pending| pending.scanner.scanned() > pending.max_body_bytes;
+        self.pending
+            .as_ref()
+            .is_some_and(|pending| pending.scanner.failed() && pending.facts.format.is_some() || over(pending))
     }
 
     /// The body is complete.
-    pub fn finish(&mut self, _env: &Env<'_>) -> Step {
-        Step::PassThrough(HeaderEdits::default(), Reason::NotInference)
+    pub fn finish(&mut self, env: &Env<'_>) -> Step {
+        let Some(Pending { facts, scanner, max_body_bytes }) = self.pending.take() else {
+            // A second call: the first answer stands, and this one must harm nobody.
+            return refuse(Vocabulary::OpenAi, Reason::BodyMissing, Problem::invalid("the request is over"));
+        };
+        if scanner.scanned() > max_body_bytes {
+            return too_large(&facts, None, max_body_bytes);
+        }
+        match scanner.finish() {
+            Ok(request) => conclude(&facts, request, env),
+            Err(error) => match (&error.kind, facts.format) {
+                (ScanErrorKind::Empty, Some(_)) => body_missing(&facts),
+                // Off the inference endpoints a body need not be an object; then it names no model.
+                (ScanErrorKind::Empty | ScanErrorKind::NotAnObject, None) => {
+                    conclude(&facts, RequestView::default(), env)
+                }
+                _ => refuse(facts.vocabulary, Reason::BodyInvalid, Problem::from(&error)),
+            },
+        }
     }
 
     /// Bytes of body seen so far.
     pub fn scanned(&self) -> u64 {
-        0
+        self.scanned
     }
+}
+
+/// Head and body are known.
+fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
+    let identity = match facts.identify(env) {
+        Ok(identity) => identity,
+        Err(step) => return *step,
+    };
+    let route = match route(facts, &request, env) {
+        Ok(route) => route,
+        Err((reason, problem)) => return refuse(facts.vocabulary, reason, problem),
+    };
+    let decision = match facts.format {
+        None => Decision::provider(Reason::NotInference),
+        Some(format) => decide::decide(&Input {
+            format,
+            request: &request,
+            header: facts.preference,
+            provider: route.as_ref().map(|route| (route.kind, route.wires)),
+            workspace: &identity.workspace,
+            static_pin: env.config.static_pins.get(&identity.workspace).copied(),
+            policy: env.policy,
+        }),
+    };
+    let model = route.map(|route| ModelChoice {
+        provider: route.provider.to_owned(),
+        kind: route.kind,
+        wires: route.wires.to_vec(),
+        upstream_model: route.upstream_model.filter(|_| env.config.providers_routed),
+    });
+    let renamed = model.as_ref().is_some_and(|model| model.upstream_model.is_some());
+    let target = match (&decision.outcome, env.point) {
+        (Outcome::Refuse(problem), _) => return refuse(facts.vocabulary, decision.reason, problem.clone()),
+        (Outcome::Undecided, EnforcementPoint::Sidecar) => return policy_unavailable(facts.vocabulary),
+        (Outcome::Undecided | Outcome::Otari(_), EnforcementPoint::Filter) => Target::Sidecar,
+        // The filter never touches a body: ids to resolve and names to change are the sidecar's.
+        (Outcome::Provider, EnforcementPoint::Filter) if renamed || request.needs_sidecar() => Target::Sidecar,
+        (Outcome::Provider, _) => {
+            let name = model.as_ref().map(|model| model.provider.clone());
+            Target::Provider(name.filter(|_| env.config.providers_routed))
+        }
+        (Outcome::Otari(run), EnforcementPoint::Sidecar) => Target::Loop(run.clone()),
+    };
+    let edits = match &target {
+        Target::Sidecar => facts.edits_to_sidecar(&decision, env),
+        Target::Provider(_) | Target::Loop(_) => facts.edits_to_provider(model.as_ref(), env),
+    };
+    Step::Forward(Box::new(Forward {
+        target,
+        edits,
+        decision,
+        format: facts.format,
+        vocabulary: facts.vocabulary,
+        identity: Some(identity),
+        model,
+        request,
+    }))
+}
+
+/// Where the model is served. In a mesh it may be unknown; standalone, it may not.
+fn route<'a>(facts: &Facts, request: &RequestView, env: &Env<'a>) -> Result<Option<ModelRoute<'a>>, (Reason, Problem)> {
+    let config: &'a FilterConfig = env.config;
+    let route = request.model.as_deref().and_then(|model| config.models.resolve(model));
+    if route.is_some() || !config.providers_routed {
+        return Ok(route);
+    }
+    if let Some(model) = &request.model {
+        let message = format!(
+            "no provider serves the model `{model}`: name one that `models:` of the gateway's configuration matches, \
+             or write `provider:model`"
+        );
+        let problem = Problem::new(ProblemKind::NotFound, Origin::Caller, message);
+        return Err((Reason::ModelNotFound, problem.with_code("model_not_found").with_param("model")));
+    }
+    if facts.format.is_some() {
+        let problem = Problem::invalid("`model` is missing: name the model that shall answer");
+        return Err((Reason::ModelMissing, problem.with_param("model")));
+    }
+    match config.models.only_provider() {
+        Some(route) => Ok(Some(route)),
+        None => Err((
+            Reason::NoRoute,
+            Problem::new(
+                ProblemKind::NotFound,
+                Origin::Caller,
+                "nothing serves this path: the request names no model, and the gateway has more than one provider",
+            ),
+        )),
+    }
+}
+
+fn refuse(vocabulary: Vocabulary, reason: Reason, problem: Problem) -> Step {
+    Step::Refuse(Box::new(Refusal { problem, vocabulary, reason }))
+}
+
+fn body_missing(facts: &Facts) -> Step {
+    refuse(facts.vocabulary, Reason::BodyMissing, Problem::invalid("the request has no body: send a JSON object"))
+}
+
+fn too_large(facts: &Facts, length: Option<u64>, limit: u64) -> Step {
+    let length = length.map(|length| format!(" of {length} bytes")).unwrap_or_default();
+    let message = format!(
+        "the body{length} is longer than the limit of {limit} bytes (`max_body_bytes`): upload files and refer to \
+         them by id instead"
+    );
+    refuse(facts.vocabulary, Reason::BodyTooLarge, Problem::new(ProblemKind::PayloadTooLarge, Origin::Caller, message))
+}
+
+/// The authority itself has no policy: fail closed.
+fn policy_unavailable(vocabulary: Vocabulary) -> Step {
+    let problem = Problem::new(
+        ProblemKind::Internal,
+        Origin::Gateway,
+        "the gateway could not read its policy, so it ran nothing: try again later",
+    );
+    refuse(vocabulary, Reason::PolicyUnavailable, problem)
+}
+
+/// A key that cannot be told: on to the sidecar, and there the end.
+fn unidentified(facts: &Facts, reason: Reason, env: &Env<'_>) -> Step {
+    if env.point == EnforcementPoint::Sidecar {
+        let (reason, problem) = match reason {
+            Reason::KeyUnverified => unknown_key(),
+            _ => return policy_unavailable(facts.vocabulary),
+        };
+        return refuse(facts.vocabulary, reason, problem);
+    }
+    let decision = Decision::undecided(reason);
+    Step::Forward(Box::new(Forward {
+        target: Target::Sidecar,
+        edits: facts.edits_to_sidecar(&decision, env),
+        decision,
+        format: facts.format,
+        vocabulary: facts.vocabulary,
+        identity: None,
+        model: None,
+        request: RequestView::default(),
+    }))
 }

@@ -2,6 +2,15 @@
 //!
 //! INVARIANT: the workspace comes from a known key or from the mesh, never from anything a client can set.
 
+use sha2::{Digest, Sha256};
+
+use crate::config::IdentityConfig;
+use crate::exchange::RequestHead;
+use crate::header;
+use crate::policy::{PolicyView, Snapshot};
+use crate::problem::{Origin, Problem, ProblemKind};
+use crate::reason::Reason;
+
 /// Whose request it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -9,4 +18,146 @@ pub struct Identity {
     pub user: String,
     /// The workspace whose policy applies.
     pub workspace: String,
+}
+
+/// Name of the one user and workspace in mode `none`, and of the bootstrap key's.
+pub const DEFAULT: &str = "default";
+
+/// SHA-256 in lower-case hex, as [`Snapshot::keys`] has it.
+pub fn key_hash(key: &[u8]) -> String {
+    let digits = |byte: u8| [byte >> 4, byte & 0x0f];
+    let nibbles = Sha256::digest(key).into_iter().flat_map(digits);
+    nibbles.filter_map(|nibble| char::from_digit(u32::from(nibble), 16)).collect()
+}
+
+/// What a head says about its caller, kept until the body is complete. Holds hashes, no keys.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    claim: Claim,
+    pub(crate) carriers: Carriers,
+}
+
+/// Headers that may carry an otari key towards a provider, with the hash of what they carry, in order of precedence.
+#[derive(Debug)]
+pub(crate) struct Carriers(Vec<(&'static str, String)>);
+
+#[derive(Debug)]
+enum Claim {
+    /// Settled by configuration or by the mesh.
+    Named(Identity),
+    /// Whoever owns the key of this hash.
+    Key(String),
+}
+
+impl Carriers {
+    /// Reads the head.
+    pub(crate) fn read(head: &RequestHead<'_>) -> Self {
+        let bearer = head.values(header::AUTHORIZATION).filter_map(bearer).map(|key| (header::AUTHORIZATION, key));
+        let api_key = head.values(header::API_KEY).map(|key| (header::API_KEY, key.trim_ascii()));
+        let keys = bearer.chain(api_key).filter(|(_, key)| !key.is_empty());
+        Self(keys.map(|(name, key)| (name, key_hash(key))).collect())
+    }
+
+    /// Those that carry a key of ours: they end here.
+    pub(crate) fn spent<'a>(&'a self, snapshot: Option<&'a Snapshot>) -> impl Iterator<Item = &'static str> + 'a {
+        let ours = move |hash: &String| snapshot.is_some_and(|snapshot| snapshot.keys.contains_key(hash));
+        self.0.iter().filter(move |(_, hash)| ours(hash)).map(|(name, _)| *name)
+    }
+}
+
+impl Caller {
+    /// Reads the head.
+    pub(crate) fn read(head: &RequestHead<'_>, config: &IdentityConfig) -> Result<Self, (Reason, Problem)> {
+        let key = head.single(header::KEY)?.map(strip_bearer).filter(|key| !key.is_empty());
+        if *config == IdentityConfig::OtariKey {
+            head.single(header::AUTHORIZATION)?;
+            head.single(header::API_KEY)?;
+        }
+        let carriers = Carriers::read(head);
+        let claim = match config {
+            IdentityConfig::None => Claim::Named(Identity { user: DEFAULT.to_owned(), workspace: DEFAULT.to_owned() }),
+            IdentityConfig::Header { user, workspace } => {
+                Claim::Named(Identity { user: named(head, user)?, workspace: named(head, workspace)? })
+            }
+            IdentityConfig::OtariKey => {
+                let hash = key.map(key_hash).or_else(|| carriers.0.first().map(|(_, hash)| hash.clone()));
+                Claim::Key(hash.ok_or_else(no_key)?)
+            }
+        };
+        Ok(Self { claim, carriers })
+    }
+
+    /// Whose request it is, or why that is not known.
+    pub(crate) fn identity(&self, policy: PolicyView<'_>) -> Result<Identity, Reason> {
+        let hash = match &self.claim {
+            Claim::Named(identity) => return Ok(identity.clone()),
+            Claim::Key(hash) => hash,
+        };
+        let snapshot = match policy {
+            PolicyView::Fresh(snapshot) => snapshot,
+            PolicyView::Stale => return Err(Reason::PolicyStale),
+            PolicyView::Missing => return Err(Reason::PolicyMissing),
+        };
+        let owner = snapshot.keys.get(hash).ok_or(Reason::KeyUnverified)?;
+        Ok(Identity { user: owner.user.clone(), workspace: owner.workspace.clone() })
+    }
+}
+
+/// The refusal of a key that a fresh snapshot does not have; the sidecar's alone.
+pub(crate) fn unknown_key() -> (Reason, Problem) {
+    let message = "the key is not known: send an otari key of this gateway in `otari-key`, `authorization: Bearer …` \
+                   or `x-api-key`";
+    (Reason::KeyUnknown, Problem::new(ProblemKind::Unauthenticated, Origin::Caller, message))
+}
+
+fn no_key() -> (Reason, Problem) {
+    let message = "the request brings no key: send an otari key of this gateway in `otari-key`, \
+                   `authorization: Bearer …` or `x-api-key`";
+    (Reason::KeyMissing, Problem::new(ProblemKind::Unauthenticated, Origin::Caller, message))
+}
+
+/// A name written by the mesh.
+fn named(head: &RequestHead<'_>, name: &str) -> Result<String, (Reason, Problem)> {
+    let value = head.single(name)?.map(<[u8]>::trim_ascii).filter(|value| !value.is_empty());
+    let Some(value) = value else {
+        let message = format!("the header `{name}` is missing: the proxy's own authentication must write it");
+        return Err((Reason::IdentityMissing, Problem::new(ProblemKind::Unauthenticated, Origin::Caller, message)));
+    };
+    match std::str::from_utf8(value) {
+        Ok(value) => Ok(value.to_owned()),
+        Err(_) => Err((Reason::HeaderUnreadable, Problem::invalid(format!("the header `{name}` is not UTF-8 text")))),
+    }
+}
+
+/// The token of `Bearer <token>`; `None` for another scheme.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.trim_ascii().split_at_checked(b"bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// The key itself, whether `Bearer ` stands before it or not.
+fn strip_bearer(value: &[u8]) -> &[u8] {
+    bearer(value).unwrap_or(value.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bearer, key_hash, strip_bearer};
+
+    #[test]
+    fn hash_is_sha256_in_lower_case_hex() {
+        assert_eq!(key_hash(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn bearer_needs_its_scheme_and_the_own_header_does_not() {
+        assert_eq!(bearer(b"Bearer k"), Some(&b"k"[..]));
+        assert_eq!(bearer(b" bEARER   k "), Some(&b"k"[..]));
+        assert_eq!(bearer(b"Basic k"), None);
+        assert_eq!(bearer(b"k"), None);
+        assert_eq!(bearer(b"bearerk"), None);
+        assert_eq!(strip_bearer(b"  k "), b"k");
+        assert_eq!(strip_bearer(b"bearer k"), b"k");
+        assert_eq!(strip_bearer(b"\xff"), b"\xff");
+    }
 }

@@ -44,7 +44,7 @@ impl Preference {
 /// Everything a decision needs to know about the deployment at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Grows with every change; also the ETag.
+    /// Grows with every change; also the `ETag`.
     pub version: u64,
     /// `code_execution_executor` of the configuration.
     #[serde(default)]

@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: a `Problem` holds only public text; causes stay in the log of whoever made it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::format::Vocabulary;
 
@@ -158,21 +158,7 @@ impl Problem {
 
     /// The error object, as it stands in a body or in a stream's error event.
     pub fn body(&self, vocabulary: Vocabulary, request_id: &str) -> Value {
-        match vocabulary {
-            Vocabulary::Anthropic => json!({
-                "type": "error",
-                "error": {"type": self.error_type(vocabulary), "message": self.message},
-                "request_id": request_id,
-            }),
-            Vocabulary::OpenAi => json!({
-                "error": {
-                    "message": self.message,
-                    "type": self.error_type(vocabulary),
-                    "param": self.param,
-                    "code": self.code,
-                },
-            }),
-        }
+        serde_json::to_value(self.error_object(vocabulary, request_id)).unwrap_or_default()
     }
 
     /// The whole answer for a failure before the first byte.
@@ -191,7 +177,71 @@ impl Problem {
         Reply {
             status: self.status(vocabulary),
             headers,
-            body: self.body(vocabulary, request_id).to_string().into_bytes(),
+            // From the struct, not from `Value`: its key order is the same whatever features serde_json has.
+            body: serde_json::to_vec(&self.error_object(vocabulary, request_id)).unwrap_or_default(),
         }
+    }
+
+    fn error_object<'a>(&'a self, vocabulary: Vocabulary, request_id: &'a str) -> ErrorObject<'a> {
+        let kind = self.error_type(vocabulary);
+        match vocabulary {
+            Vocabulary::Anthropic => ErrorObject::Anthropic {
+                tag: "error",
+                error: AnthropicError { kind, message: &self.message },
+                request_id,
+            },
+            Vocabulary::OpenAi => ErrorObject::OpenAi {
+                error: OpenAiError { message: &self.message, kind, param: self.param.as_deref(), code: self.code },
+            },
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum ErrorObject<'a> {
+    Anthropic {
+        #[serde(rename = "type")]
+        tag: &'static str,
+        error: AnthropicError<'a>,
+        request_id: &'a str,
+    },
+    OpenAi {
+        error: OpenAiError<'a>,
+    },
+}
+
+#[derive(serde::Serialize)]
+struct AnthropicError<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    message: &'a str,
+}
+
+#[derive(serde::Serialize)]
+struct OpenAiError<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'a str>,
+    code: Option<&'static str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Problem, Vocabulary};
+
+    #[test]
+    fn each_vocabulary_has_its_own_error_object() {
+        let problem = Problem::invalid("no `model`").with_param("model").with_code("model_not_found");
+        let body = |vocabulary| String::from_utf8(problem.reply(vocabulary, "req_1").body).unwrap();
+        assert_eq!(
+            body(Vocabulary::Anthropic),
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"no `model`"},"request_id":"req_1"}"#
+        );
+        assert_eq!(
+            body(Vocabulary::OpenAi),
+            r#"{"error":{"message":"no `model`","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
+        );
     }
 }

@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 /// What the scanner found in a body.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own; none excludes another")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestView {
     /// `model`, at most [`crate::scan::MAX_MODEL`] bytes.
@@ -21,7 +22,7 @@ pub struct RequestView {
     pub containers_differ: bool,
     /// `container.skills` is not empty.
     pub skills: bool,
-    /// Some string anywhere starts with [`OWN_FILE`].
+    /// Some string anywhere starts with one of [`OWN_FILES`].
     pub own_file_ids: bool,
     /// Some string anywhere starts with one of [`MINTED`]: an answer of ours comes back as history.
     pub minted_history: bool,
@@ -44,6 +45,8 @@ impl RequestView {
 
 /// Prefix of file ids of ours.
 pub const OWN_FILE: &str = "file-otr";
+/// The same, and the prefix of files inside a container on the OpenAI wire.
+pub const OWN_FILES: [&str; 2] = [OWN_FILE, "cfile_otr"];
 /// Prefixes of the ids of calls we minted: Messages blocks, Responses items.
 pub const MINTED: [&str; 2] = ["otari_srvtoolu_", "otari_ci_"];
 /// Prefix of container ids of ours.
