@@ -20,6 +20,7 @@ use crate::keys::{self, KeyError};
 use crate::policy::{PolicyBasis, PolicyHolder};
 use crate::repository::{Repository, RepositoryError};
 use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
+use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
 use crate::telemetry::Metrics;
 use crate::tool_loop::Engine;
@@ -55,12 +56,12 @@ pub enum AppError {
     /// The way to the models.
     #[error("the model client cannot be set up")]
     Models(#[source] UpstreamError),
-    /// The sandbox.
+    /// The embedded sandbox.
     #[error(transparent)]
     Sandbox(StartupRefusal),
-    /// Stand-in until branch `sandbox` brings the client.
-    #[error("this build cannot call contract-v1 servers: write sandbox: {{backend: embedded}}")]
-    NoRemoteSandbox,
+    /// The client of a contract-v1 server.
+    #[error("the sandbox's client cannot be set up")]
+    RemoteSandbox(#[source] HttpSettingsError),
 }
 
 /// What comes in from outside: a test brings its own.
@@ -212,6 +213,8 @@ async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Optio
             let started = Box::pin(ProcessSandbox::start(settings, Arc::clone(ids))).await;
             Ok(Some(started.map_err(AppError::Sandbox)?))
         }
-        SandboxBackendConfig::Http { .. } => Err(AppError::NoRemoteSandbox),
+        SandboxBackendConfig::Http(settings) => {
+            Ok(Some(Arc::new(HttpSandbox::new(settings.clone()).map_err(AppError::RemoteSandbox)?)))
+        }
     }
 }

@@ -22,6 +22,7 @@ use decision::policy::Preference;
 use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, SidecarAddress};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
+use crate::sandbox::remote::HttpSettings;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -136,14 +137,7 @@ pub enum SandboxBackendConfig {
     /// Processes of this host.
     Embedded(Box<ProcessSettings>),
     /// A contract-v1 server.
-    Http {
-        /// Its base URL, without a slash at the end.
-        url: String,
-        /// Its bearer token.
-        token: Option<Secret>,
-        /// What is kept of each output stream of one execution.
-        max_output_bytes: usize,
-    },
+    Http(HttpSettings),
     /// Nowhere.
     None,
 }

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::repository::Database;
 use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
+use crate::sandbox::remote::{HttpLimits, HttpSettings};
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -210,11 +211,20 @@ fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path) -> SandboxConfig {
         }
     }
     let exec_timeout_s = reader.small(&keys::SANDBOX_EXEC_TIMEOUT_S);
-    let max_output_bytes = reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES);
-    let embedded = read_embedded(reader, data_dir, exec_timeout_s, max_output_bytes);
+    let embedded = read_embedded(reader, data_dir, exec_timeout_s);
+    let limits = HttpLimits {
+        connect_timeout: millis(reader, &keys::SANDBOX_CONNECT_TIMEOUT_MS),
+        call_timeout: millis(reader, &keys::SANDBOX_CALL_TIMEOUT_MS),
+        execute_grace: millis(reader, &keys::SANDBOX_EXECUTE_GRACE_MS),
+        answer_bytes: reader.size(&keys::SANDBOX_MAX_ANSWER_BYTES),
+    };
     SandboxConfig {
         backend: match backend {
-            "http" => SandboxBackendConfig::Http { url: url.unwrap_or_default(), token, max_output_bytes },
+            "http" => SandboxBackendConfig::Http(HttpSettings {
+                url: url.unwrap_or_default(),
+                token: token.map(|token| token.expose().to_owned()),
+                limits,
+            }),
             "none" => SandboxBackendConfig::None,
             _ => SandboxBackendConfig::Embedded(Box::new(embedded)),
         },
@@ -223,12 +233,7 @@ fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path) -> SandboxConfig {
     }
 }
 
-fn read_embedded(
-    reader: &mut Reader<'_>,
-    data_dir: &Path,
-    exec_timeout_s: u32,
-    output_bytes: usize,
-) -> ProcessSettings {
+fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) -> ProcessSettings {
     let run_as = reader.required_text(&keys::SANDBOX_RUN_AS);
     let run_as = RunAs::parse(&run_as).unwrap_or_else(|fix| {
         reader.problem(keys::SANDBOX_RUN_AS.path, run_as, fix);
@@ -249,7 +254,7 @@ fn read_embedded(
             workspace_bytes: reader.integer(&keys::SANDBOX_WORKSPACE_BYTES),
             workspace_entries: reader.integer(&keys::SANDBOX_WORKSPACE_ENTRIES),
             tmp_bytes: reader.integer(&keys::SANDBOX_TMP_BYTES),
-            output_bytes,
+            output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
             code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
             sessions: reader.size(&keys::SANDBOX_MAX_SESSIONS),
         },

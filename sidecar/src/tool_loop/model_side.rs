@@ -109,13 +109,10 @@ impl ModelSide {
                     Some(open) => open.next().await,
                     None => std::future::pending().await,
                 };
-                match next {
-                    Some(chunk) => Happened::Said(chunk),
-                    None => {
-                        *chunks = None;
-                        Happened::Closed
-                    }
+                if next.is_none() {
+                    *chunks = None;
                 }
+                next.map_or(Happened::Closed, Happened::Said)
             }
         }
     }

@@ -44,10 +44,10 @@ pub(super) fn text_for_model(outcome: &CodeOutcome) -> (String, bool) {
     for (name, output) in [("stdout", stdout), ("stderr", stderr)] {
         if !output.is_empty() {
             let line_end = if output.ends_with('\n') { "" } else { "\n" };
-            text.push_str(&format!("{name}:\n{output}{line_end}"));
+            text.extend([name, ":\n", output, line_end]);
         }
     }
-    text.push_str(&format!("return code: {return_code}"));
+    text.extend(["return code: ", &return_code.to_string()]);
     (text, is_error)
 }
 
@@ -70,7 +70,7 @@ fn cut(mut text: String, limit: usize) -> String {
     }
     let size = text.len();
     text.truncate(text.floor_char_boundary(limit));
-    text.push_str(&format!("\n[cut: {size} bytes in all]"));
+    text.extend(["\n[cut: ", &size.to_string(), " bytes in all]"]);
     text
 }
 
@@ -94,48 +94,48 @@ mod tests {
             "4\n",
             "",
             0,
-            expect![[r#"
+            expect![[r"
             stdout:
             4
-            return code: 0"#]],
+            return code: 0"]],
         );
         check(
             "",
             "warning",
             0,
-            expect![[r#"
+            expect![[r"
             stderr:
             warning
-            return code: 0"#]],
+            return code: 0"]],
         );
         check(
             "",
             "",
             0,
-            expect![[r#"
+            expect![[r"
             The code printed nothing.
-            return code: 0"#]],
+            return code: 0"]],
         );
         check(
             "a",
             "boom",
             1,
-            expect![[r#"
+            expect![[r"
             [tool error] stdout:
             a
             stderr:
             boom
-            return code: 1"#]],
+            return code: 1"]],
         );
         check(
             "1234567é",
             "",
             0,
-            expect![[r#"
+            expect![[r"
             stdout:
             1234567
             [cut: 9 bytes in all]
-            return code: 0"#]],
+            return code: 0"]],
         );
     }
 }

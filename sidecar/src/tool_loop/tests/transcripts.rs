@@ -60,11 +60,11 @@ fn called(arguments: &str) -> Value {
 
 /// A Messages stream from its events.
 fn messages_stream(events: &[Value]) -> Answer {
-    let frames: String = events
+    let frames: Vec<String> = events
         .iter()
         .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().expect("a type")))
         .collect();
-    Answer::stream(&frames)
+    Answer::stream(&frames.concat())
 }
 
 fn message_start() -> Value {

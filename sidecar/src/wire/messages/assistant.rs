@@ -83,13 +83,12 @@ impl AssistantContent {
         })
     }
 
-    pub(super) fn stop_block(&mut self) -> Result<(), ReadError> {
-        let Some(block) = self.open.take().and_then(OpenBlock::close) else { return Ok(()) };
+    pub(super) fn stop_block(&mut self) {
+        let Some(block) = self.open.take().and_then(OpenBlock::close) else { return };
         if !self.blocks.is_empty() {
             self.blocks.push(b',');
         }
         push_json(&mut self.blocks, &block);
-        Ok(())
     }
 
     /// The assistant's message.

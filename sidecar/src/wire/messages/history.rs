@@ -157,7 +157,7 @@ fn push_fenced(text: &mut String, head: &str, language: &str, body: &str) {
         fence.push('`');
     }
     let body = body.trim_end_matches('\n');
-    text.push_str(&format!("{head}\n{fence}{language}\n{body}\n{fence}"));
+    text.extend([head, "\n", &fence, language, "\n", body, "\n", &fence]);
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::assistant::AssistantContent;
 use super::{parse_error, parse_stop, parse_usage};
 use crate::wire::event::{Aside, BlockEvent, BlockKind, Delta, Ended, Opened, Raw, TurnEvent};
-use crate::wire::json::{Fields, inside_array, push_json};
+use crate::wire::json::{Fields, inside_array};
 use crate::wire::reader::ReadError;
 use crate::wire::sse::{Frame, SseDecoder};
 
@@ -118,7 +118,7 @@ impl StreamState {
             "content_block_stop" => {
                 self.expect_open(event.index)?;
                 self.open = None;
-                self.content.stop_block()?;
+                self.content.stop_block();
                 events.push(TurnEvent::Block(BlockEvent::Stop(self.raw(frame, event.index))));
             }
             "message_delta" => self.message_delta(frame)?,
@@ -126,7 +126,7 @@ impl StreamState {
             "ping" => events.push(TurnEvent::Aside(Aside::Ping)),
             "error" => return Err(ReadError::Provider(Box::new(parse_error(&frame.data)))),
             _ if self.keep_raw => {
-                events.push(TurnEvent::Aside(Aside::Unknown { name: frame.event.clone(), data: frame.data.clone() }))
+                events.push(TurnEvent::Aside(Aside::Unknown { name: frame.event.clone(), data: frame.data.clone() }));
             }
             _ => {}
         }
@@ -138,7 +138,7 @@ impl StreamState {
             .and_then(|message| serde_json::from_str(message.get()).ok())
             .ok_or_else(|| ReadError::malformed("message_start holds no message"))?;
         if let Some(Value::Object(usage)) = message.get_mut("usage") {
-            self.usage = usage.clone();
+            self.usage.clone_from(usage);
         }
         Ok(TurnEvent::Opened(Opened {
             id: message.get("id").and_then(Value::as_str).map(str::to_owned),
@@ -298,12 +298,5 @@ impl WholeReader {
 
 fn input_of(block: &RawValue) -> String {
     let fields: Fields<'_> = serde_json::from_str(block.get()).unwrap_or_default();
-    match fields.get("input") {
-        Some(input) => input.get().to_owned(),
-        None => {
-            let mut empty = Vec::new();
-            push_json(&mut empty, &Map::new());
-            String::from_utf8(empty).unwrap_or_default()
-        }
-    }
+    fields.get("input").map_or("{}", RawValue::get).to_owned()
 }

@@ -25,8 +25,7 @@ pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
     let mut conversation =
         Conversation { model: take_text(&mut body, "model").unwrap_or_default(), ..Conversation::default() };
     let mut reader = ContentReader::default();
-    conversation.system =
-        body.remove("system").map(|system| reader.system(system)).transpose()?.filter(|s| !s.is_empty());
+    conversation.system = body.remove("system").map(ContentReader::system).transpose()?.filter(|s| !s.is_empty());
     let Some(Value::Array(messages)) = body.remove("messages") else {
         return Err(Problem::invalid("`messages` is missing, or no list").with_param("messages"));
     };
@@ -135,7 +134,7 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
     conversation.answer_schema = body
         .remove("output_format")
         .or_else(|| body.get_mut("output_config")?.as_object_mut()?.remove("format"))
-        .and_then(|mut format| Some(format.as_object_mut()?.remove("schema")?));
+        .and_then(|mut format| format.as_object_mut()?.remove("schema"));
     if body.get("output_config").and_then(Value::as_object).is_some_and(Map::is_empty) {
         body.remove("output_config");
     }

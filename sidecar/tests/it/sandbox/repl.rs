@@ -230,10 +230,10 @@ async fn a_crash_ends_the_interpreter_and_the_next_call_gets_a_new_one() {
 async fn a_forged_frame_never_desynchronises() {
     let place = start().await;
     let session = place.session().await;
-    let frame = r#"def frame(text):
+    let frame = r"def frame(text):
     return len(text).to_bytes(4, 'big') + text.encode()
 import os
-"#;
+";
     let forged = |id: u32| {
         format!(
             r#"{frame}n = os.write(3, frame('{{"id":{id},"return_code":0,"figures":[]}}'))

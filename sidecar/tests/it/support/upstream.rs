@@ -44,6 +44,17 @@ impl Upstream {
         })
     }
 
+    /// Answers each request with the next of these bodies.
+    pub(crate) fn answering_each(socket: &Path, bodies: &'static [&'static str]) -> Self {
+        let left = Mutex::new(bodies.iter());
+        Self::start(socket, move || {
+            let (sender, pieces) = mpsc::channel(1);
+            let body = left.lock().unwrap().next().expect("one request more than answers");
+            sender.try_send(Ok(Frame::data(Bytes::from_static(body.as_bytes())))).unwrap();
+            (200, vec![("content-type".to_owned(), "application/json".to_owned())], pieces)
+        })
+    }
+
     /// Answers the first request with a stream that the test feeds.
     pub(crate) fn streaming(socket: &Path) -> (Self, mpsc::Sender<Result<Frame<Bytes>, std::io::Error>>) {
         let (sender, pieces) = mpsc::channel(1);

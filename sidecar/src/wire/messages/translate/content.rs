@@ -19,11 +19,11 @@ pub(super) struct ContentReader {
 const BETWEEN_TEXTS: &str = "\n\n";
 
 impl ContentReader {
-    pub(super) fn system(&mut self, system: Value) -> Result<String, Problem> {
+    pub(super) fn system(system: Value) -> Result<String, Problem> {
         match system {
             Value::Null => Ok(String::new()),
             Value::String(text) => Ok(text),
-            Value::Array(blocks) => self.only_text(blocks, "system"),
+            Value::Array(blocks) => only_text(blocks, "system"),
             _ => Err(Problem::invalid("`system` is neither text nor a list of text blocks").with_param("system")),
         }
     }
@@ -48,7 +48,7 @@ impl ContentReader {
             match take_text(&mut message, "role").as_deref() {
                 Some("user") => self.user(blocks, &param, &mut out)?,
                 Some("assistant") => out.push(self.assistant(blocks, &param, &mut server_calls)?),
-                Some("system") => out.push(Message::User(vec![Part::Text(self.only_text(blocks, &param)?)])),
+                Some("system") => out.push(Message::User(vec![Part::Text(only_text(blocks, &param)?)])),
                 _ => {
                     let message = format!("`{param}.role` must be user or assistant");
                     return Err(Problem::invalid(message).with_param(format!("{param}.role")));
@@ -128,7 +128,7 @@ impl ContentReader {
             "search_result" => {
                 let (title, source) = (take_text(&mut block, "title"), take_text(&mut block, "source"));
                 let blocks = block.remove("content").and_then(into_list).unwrap_or_default();
-                let text = self.only_text(blocks, param)?;
+                let text = only_text(blocks, param)?;
                 let head = [title, source].into_iter().flatten().collect::<Vec<_>>().join(", ");
                 parts.push(Part::Text(format!("[search result: {head}]\n{text}")));
             }
@@ -234,24 +234,24 @@ impl ContentReader {
         Ok(Message::Assistant { text: texts.join(BETWEEN_TEXTS), calls })
     }
 
-    fn only_text(&mut self, blocks: Vec<Value>, param: &str) -> Result<String, Problem> {
-        let mut texts = Vec::new();
-        for (position, block) in blocks.into_iter().enumerate() {
-            let param = format!("{param}[{position}]");
-            let mut block = as_block(block, &param)?;
-            if kind_of(&block) != "text" {
-                return Err(Problem::invalid(format!("`{param}` is not a text block")).with_param(param));
-            }
-            texts.extend(take_text(&mut block, "text"));
-        }
-        Ok(texts.join(BETWEEN_TEXTS))
-    }
-
     fn note_citations(&mut self, block: &Map<String, Value>) {
         if block.get("citations").and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
             self.dropped.insert("citations".to_owned());
         }
     }
+}
+
+fn only_text(blocks: Vec<Value>, param: &str) -> Result<String, Problem> {
+    let mut texts = Vec::new();
+    for (position, block) in blocks.into_iter().enumerate() {
+        let param = format!("{param}[{position}]");
+        let mut block = as_block(block, &param)?;
+        if kind_of(&block) != "text" {
+            return Err(Problem::invalid(format!("`{param}` is not a text block")).with_param(param));
+        }
+        texts.extend(take_text(&mut block, "text"));
+    }
+    Ok(texts.join(BETWEEN_TEXTS))
 }
 
 /// What another provider's tool was asked and gave.

@@ -98,32 +98,37 @@ fn settings() {
     );
 }
 
+/// Everything a history can hold: thinking, other providers' calls, ours, and the client's.
+fn long_history() -> Value {
+    json!({"model": "m", "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "t", "signature": "s"},
+            {"type": "text", "text": "let me look"},
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"url": "u", "encrypted_content": "zzz"}]},
+            {"type": "server_tool_use", "id": "srvtoolu_2", "name": "bash_code_execution", "input": {"command": "ls"}},
+            {"type": "bash_code_execution_tool_result", "tool_use_id": "srvtoolu_2", "content": {"stdout": "x", "return_code": 0}},
+            {"type": "server_tool_use", "id": "otari_srvtoolu_3", "name": "code_execution", "input": {"code": "1"}},
+            {"type": "code_execution_tool_result", "tool_use_id": "otari_srvtoolu_3", "content": {"stdout": "1", "return_code": 0}},
+            {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"x": 1}},
+            {"type": "tool_use", "id": "toolu_2", "name": "g", "input": {}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "text", "text": "here"},
+            {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": true, "content": "boom"},
+            {"type": "tool_result", "tool_use_id": "toolu_2", "content": [
+                {"type": "text", "text": "seen"},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+            ]},
+        ]},
+    ]})
+}
+
 #[test]
 fn history() {
     check(
-        json!({"model": "m", "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]},
-            {"role": "assistant", "content": [
-                {"type": "thinking", "thinking": "t", "signature": "s"},
-                {"type": "text", "text": "let me look"},
-                {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
-                {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"url": "u", "encrypted_content": "zzz"}]},
-                {"type": "server_tool_use", "id": "srvtoolu_2", "name": "bash_code_execution", "input": {"command": "ls"}},
-                {"type": "bash_code_execution_tool_result", "tool_use_id": "srvtoolu_2", "content": {"stdout": "x", "return_code": 0}},
-                {"type": "server_tool_use", "id": "otari_srvtoolu_3", "name": "code_execution", "input": {"code": "1"}},
-                {"type": "code_execution_tool_result", "tool_use_id": "otari_srvtoolu_3", "content": {"stdout": "1", "return_code": 0}},
-                {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"x": 1}},
-                {"type": "tool_use", "id": "toolu_2", "name": "g", "input": {}},
-            ]},
-            {"role": "user", "content": [
-                {"type": "text", "text": "here"},
-                {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": true, "content": "boom"},
-                {"type": "tool_result", "tool_use_id": "toolu_2", "content": [
-                    {"type": "text", "text": "seen"},
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
-                ]},
-            ]},
-        ]}),
+        long_history(),
         expect![[r#"
             {
               "model": "m",
