@@ -115,7 +115,7 @@ impl Launcher {
 
     fn arguments(&self, tier: Tier, workspace: &Path) -> Vec<OsString> {
         let mut list = List(Vec::with_capacity(128));
-        list.add(["--unshare-user", "--unshare-all", "--disable-userns", "--new-session", "--die-with-parent"]);
+        list.add(["--unshare-user", "--unshare-all", "--new-session", "--die-with-parent"]);
         list.add(["--cap-drop", "ALL", "--uid", INNER_ID, "--gid", INNER_ID, "--hostname", "sandbox"]);
         list.add(["--add-seccomp-fd", &ALLOW_FD.to_string(), "--add-seccomp-fd", &FORBID_FD.to_string()]);
         for (name, value) in ENVIRONMENT {
@@ -132,7 +132,11 @@ impl Launcher {
         list.mount("--ro-bind", &self.root.driver(), Path::new("/otari"));
         match tier {
             // Sysctl files look at the global uid, not at capabilities: never writable, whoever launched us.
-            Tier::Namespaces => list.add(["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]),
+            Tier::Namespaces => {
+                list.add(["--disable-userns", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"])
+            }
+            // Where /proc is masked its sysctls are read-only, so bubblewrap cannot count nested namespaces down to none;
+            // that they cannot be made is the seccomp filter's work there, and the canary's to prove.
             Tier::NamespacesNoproc => list.add(["--dir", "/proc"]),
         }
         let tmp_bytes = self.limits.tmp_bytes.to_string();

@@ -143,10 +143,15 @@ impl Root {
         Ok(())
     }
 
+    /// Moves a tree into the trash and takes it down there. A second try goes on where the first one failed.
     fn discard(&self, path: &Path, name: &str) -> io::Result<()> {
+        // Only a writable directory can be moved. It is no link: nobody else writes to the directory it stands in.
+        if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
+            fs::set_permissions(path, Permissions::from_mode(0o700))?;
+        }
         match fs::rename(path, self.path.join("trash").join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            moved => moved?,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         tree::remove(self.trash.as_fd(), &CString::new(name).map_err(io::Error::other)?)
     }
@@ -170,8 +175,7 @@ impl Workspace {
             if result.is_ok() {
                 break;
             }
-            let name = CString::new(name.as_str()).map_err(io::Error::other)?;
-            result = tree::remove(&self.root.trash, &name);
+            result = self.root.discard(&self.path, &name);
         }
         result
     }

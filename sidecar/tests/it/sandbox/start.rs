@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use sidecar::ids::SystemIds;
@@ -31,6 +32,29 @@ async fn this_host_isolates() {
     let capability = place.sandbox.capability();
     assert_eq!(capability.backend, "embedded");
     assert!(["namespaces", "namespaces-noproc"].contains(&capability.isolation));
+    println!("isolation in force: {}", capability.isolation);
+}
+
+/// As in a pod whose `/proc` is masked: parts of it covered, its sysctls read-only.
+const MASK: &str = "mount --make-rprivate / && mount -t tmpfs none /proc/fs \
+    && mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$@\"";
+
+#[tokio::test]
+async fn a_masked_proc_gets_the_tier_that_does_without() {
+    let masked = |program: &Path, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", MASK, "sh"]).arg(program).args(arguments);
+        command.output().unwrap()
+    };
+    if !masked(Path::new("true"), &[]).status.success() {
+        eprintln!("skipped: only root with CAP_SYS_ADMIN can mask a /proc");
+        return;
+    }
+    let tests = ["sandbox::start::this_host_isolates", "sandbox::isolation::", "sandbox::bombs::forks", "--nocapture"];
+    let output = masked(&std::env::current_exe().unwrap(), &tests);
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("isolation in force: namespaces-noproc"), "{text}");
 }
 
 #[tokio::test]
