@@ -171,6 +171,7 @@ impl Engine {
             session: Session::open(reaper, self.tasks.clone(), timeout, turn.request_id.clone()),
             writer: writer.ok_or_else(not_built)?,
             machine: Some(ToolLoop::new(settings)),
+            finished: false,
             outputs: Vec::new(),
             deadline: Instant::now() + self.limits.request_timeout,
             request_id: turn.request_id.clone(),
@@ -214,9 +215,9 @@ async fn stream_answer(mut driver: Driver, first: ModelAnswer, sink: Sink) {
         drop(tokio::time::timeout_at(deadline, client.send(last)).await);
     }
     drop(sink);
-    let Driver { mut model, session, .. } = driver;
+    let Driver { mut model, session, finished, .. } = driver;
     drop(session);
-    if ended.is_ok() {
+    if finished {
         let patience = model.limits.drain_timeout;
         model.drain(patience).await;
     }
