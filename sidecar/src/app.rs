@@ -19,6 +19,8 @@ use crate::ids::IdSource;
 use crate::keys::{self, KeyError};
 use crate::policy::{PolicyBasis, PolicyHolder};
 use crate::repository::{Repository, RepositoryError};
+use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
+use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
 use crate::telemetry::Metrics;
 use crate::tool_loop::Engine;
@@ -54,9 +56,12 @@ pub enum AppError {
     /// The way to the models.
     #[error("the model client cannot be set up")]
     Models(#[source] UpstreamError),
-    /// The sandbox.
-    #[error("the sandbox cannot be used: {0}")]
-    Sandbox(String),
+    /// The embedded sandbox.
+    #[error(transparent)]
+    Sandbox(StartupRefusal),
+    /// The client of a contract-v1 server.
+    #[error("the sandbox's client cannot be set up")]
+    RemoteSandbox(#[source] HttpSettingsError),
 }
 
 /// What comes in from outside: a test brings its own.
@@ -87,7 +92,7 @@ impl App {
     pub async fn build(config: &Config, parts: Parts) -> Result<Self, AppError> {
         let hop_secret = hop_secret(config, &*parts.ids)?;
         let repository = open_repository(config, &parts).await?;
-        let sandbox = build_sandbox(config).await?;
+        let sandbox = build_sandbox(config, &parts.ids).await?;
         let basis = PolicyBasis {
             default_executor: config.code_execution_executor,
             sandbox_available: sandbox.is_some(),
@@ -200,12 +205,16 @@ fn make_private_dir(path: &Path) -> Result<(), AppError> {
         .map_err(|source| AppError::DataDir { path: path.to_owned(), source })
 }
 
-#[expect(clippy::unused_async, reason = "the backends of branch `sandbox` start up asynchronously")]
-async fn build_sandbox(config: &Config) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {
+async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {
     match &config.sandbox.backend {
         SandboxBackendConfig::None => Ok(None),
-        SandboxBackendConfig::Embedded(_) | SandboxBackendConfig::Http { .. } => {
-            Err(AppError::Sandbox("this build has none; write sandbox: {backend: none}".to_owned()))
+        SandboxBackendConfig::Embedded(settings) => {
+            let settings = ProcessSettings::clone(settings);
+            let started = Box::pin(ProcessSandbox::start(settings, Arc::clone(ids))).await;
+            Ok(Some(started.map_err(AppError::Sandbox)?))
+        }
+        SandboxBackendConfig::Http(settings) => {
+            Ok(Some(Arc::new(HttpSandbox::new(settings.clone()).map_err(AppError::RemoteSandbox)?)))
         }
     }
 }

@@ -157,5 +157,6 @@ fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<(), C
 }
 
 fn list(problems: &[ConfigProblem]) -> String {
-    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+    let lines: Vec<_> = problems.iter().map(|problem| format!("\n  {problem}")).collect();
+    lines.concat()
 }

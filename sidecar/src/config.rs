@@ -21,6 +21,8 @@ use decision::policy::Preference;
 
 use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, SidecarAddress};
 use crate::repository::Database;
+use crate::sandbox::process::ProcessSettings;
+use crate::sandbox::remote::HttpSettings;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -123,14 +125,8 @@ pub struct PolicyConfig {
 pub struct SandboxConfig {
     /// Where code runs.
     pub backend: SandboxBackendConfig,
-    /// Sessions alive at once.
-    pub max_sessions: usize,
     /// Wall clock of one execution, seconds.
     pub exec_timeout_s: u32,
-    /// Longest source text.
-    pub max_code_bytes: usize,
-    /// Longest stdout, and longest stderr.
-    pub max_output_bytes: usize,
     /// Images a workspace's policy may name.
     pub allowed_images: Vec<String>,
 }
@@ -139,43 +135,11 @@ pub struct SandboxConfig {
 #[derive(Debug, Clone)]
 pub enum SandboxBackendConfig {
     /// Processes of this host.
-    Embedded(EmbeddedConfig),
+    Embedded(Box<ProcessSettings>),
     /// A contract-v1 server.
-    Http {
-        /// Its base URL, without a slash at the end.
-        url: String,
-        /// Its bearer token.
-        token: Option<Secret>,
-    },
+    Http(HttpSettings),
     /// Nowhere.
     None,
-}
-
-/// The embedded sandbox's own keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbeddedConfig {
-    /// The bubblewrap program.
-    pub bwrap: PathBuf,
-    /// The interpreter.
-    pub python: PathBuf,
-    /// Whom to run as when the sidecar is root: `UID:GID` or a name.
-    pub run_as: String,
-    /// Resident memory of a session.
-    pub memory_bytes: u64,
-    /// Address space of one process.
-    pub address_space_bytes: u64,
-    /// Processes and threads of a session.
-    pub max_tasks: u32,
-    /// Open files of one process.
-    pub max_open_files: u32,
-    /// Size of one file.
-    pub max_file_bytes: u64,
-    /// Disk of a session's workspace.
-    pub workspace_bytes: u64,
-    /// Files and folders of a session's workspace.
-    pub workspace_entries: u64,
-    /// Size of each of `/tmp` and `/dev/shm`.
-    pub tmp_bytes: u64,
 }
 
 /// `http`.

@@ -66,10 +66,9 @@ impl Repository {
         Ok(repository)
     }
 
-    /// Whether the database answers.
+    /// Whether the database answers, and is ours.
     pub async fn ping(&self) -> Result<(), RepositoryError> {
-        sqlx::query("SELECT 1").execute(&self.pool).await?;
-        Ok(())
+        self.revision().await.map(drop)
     }
 
     /// Waits for the connections to close.

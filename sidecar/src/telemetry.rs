@@ -3,7 +3,7 @@
 //! INVARIANT: labels come from closed sets, never from what a caller wrote.
 
 use std::error::Error;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -36,8 +36,7 @@ pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        // Writing to a string cannot fail.
-        let _: fmt::Result = write!(text, ": {error}");
+        text = format!("{text}: {error}");
         cause = error.source();
     }
     text
@@ -128,7 +127,7 @@ impl Metrics {
         self.sandbox_available.set(i64::from(sandbox_available));
     }
 
-    /// Everything as OpenMetrics text.
+    /// Everything as `OpenMetrics` text.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;

@@ -255,4 +255,4 @@ fn pin_conflict(input: &Input<'_>, pin: Option<Preference>) -> Option<Decision> 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

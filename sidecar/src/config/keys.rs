@@ -111,6 +111,14 @@ keys! {
         "With `http`: base URL of the contract-v1 server.";
     SANDBOX_TOKEN_ENV: "sandbox.token_env", Kind::EnvName, None,
         "With `http`: environment variable with the bearer token for that server.";
+    SANDBOX_CONNECT_TIMEOUT_MS: "sandbox.connect_timeout_ms", Kind::Integer(10, 60_000), Some("5000"),
+        "With `http`: longest wait for a connection.";
+    SANDBOX_CALL_TIMEOUT_MS: "sandbox.call_timeout_ms", Kind::Integer(10, HOUR_MS), Some("30000"),
+        "With `http`: longest time of a call that runs no code.";
+    SANDBOX_EXECUTE_GRACE_MS: "sandbox.execute_grace_ms", Kind::Integer(0, HOUR_MS), Some("10000"),
+        "With `http`: what an execution gets on top of the time granted to the code, for the server to answer in.";
+    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
+        "With `http`: longest answer that is read.";
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
         "With `embedded`: bubblewrap, version 0.8 or newer.";
     SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),
@@ -118,13 +126,13 @@ keys! {
     SANDBOX_RUN_AS: "sandbox.run_as", Kind::Text, Some("65534:65534"),
         "With `embedded`, when the sidecar itself is root: who sandboxes run as, `UID:GID` or a user's name. Never root.";
     SANDBOX_MAX_SESSIONS: "sandbox.max_sessions", Kind::Integer(1, 4096), Some("32"),
-        "Sessions alive at once; more are told to come back later.";
+        "With `embedded`: sessions alive at once; more are told to come back later.";
     SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
         "Wall clock one execution may take. A workspace's policy can only lower it.";
     SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),
-        "Longest source text of one execution.";
+        "With `embedded`: longest source text of one execution.";
     SANDBOX_MAX_OUTPUT_BYTES: "sandbox.max_output_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
-        "What is kept of each output stream of one execution.";
+        "With `embedded`: what is kept of each output stream of one execution.";
     SANDBOX_MEMORY_BYTES: "sandbox.memory_bytes", Kind::Integer(1 << 26, BYTES_MAX), Some("1073741824"),
         "With `embedded`: resident memory of a session's processes together.";
     SANDBOX_ADDRESS_SPACE_BYTES: "sandbox.address_space_bytes", Kind::Integer(1 << 26, BYTES_MAX), Some("4294967296"),

@@ -11,10 +11,12 @@ use serde_json::Value;
 use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
-    Config, ConfigProblem, EmbeddedConfig, Environment, FilesConfig, HttpConfig, ListenAddress, LogConfig,
-    PolicyConfig, SandboxBackendConfig, SandboxConfig, Secret, keys, models,
+    Config, ConfigProblem, Environment, FilesConfig, HttpConfig, ListenAddress, LogConfig, PolicyConfig,
+    SandboxBackendConfig, SandboxConfig, Secret, keys, models,
 };
 use crate::repository::Database;
+use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
+use crate::sandbox::remote::{HttpLimits, HttpSettings};
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -63,7 +65,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         providers,
         models,
         policy: read_policy(reader),
-        sandbox: read_sandbox(reader),
+        sandbox: read_sandbox(reader, &data_dir),
         tool_loop: read_tool_loop(reader),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
@@ -192,7 +194,7 @@ fn read_policy(reader: &mut Reader<'_>) -> PolicyConfig {
     }
 }
 
-fn read_sandbox(reader: &mut Reader<'_>) -> SandboxConfig {
+fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path) -> SandboxConfig {
     let backend = reader.choice(&keys::SANDBOX_BACKEND);
     let url = reader.url(&keys::SANDBOX_URL);
     let token = reader.secret(&keys::SANDBOX_TOKEN_ENV);
@@ -208,30 +210,54 @@ fn read_sandbox(reader: &mut Reader<'_>) -> SandboxConfig {
             }
         }
     }
-    let embedded = EmbeddedConfig {
-        bwrap: reader.path(&keys::SANDBOX_BWRAP),
-        python: reader.path(&keys::SANDBOX_PYTHON),
-        run_as: reader.required_text(&keys::SANDBOX_RUN_AS),
-        memory_bytes: reader.integer(&keys::SANDBOX_MEMORY_BYTES),
-        address_space_bytes: reader.integer(&keys::SANDBOX_ADDRESS_SPACE_BYTES),
-        max_tasks: reader.small(&keys::SANDBOX_MAX_TASKS),
-        max_open_files: reader.small(&keys::SANDBOX_MAX_OPEN_FILES),
-        max_file_bytes: reader.integer(&keys::SANDBOX_MAX_FILE_BYTES),
-        workspace_bytes: reader.integer(&keys::SANDBOX_WORKSPACE_BYTES),
-        workspace_entries: reader.integer(&keys::SANDBOX_WORKSPACE_ENTRIES),
-        tmp_bytes: reader.integer(&keys::SANDBOX_TMP_BYTES),
+    let exec_timeout_s = reader.small(&keys::SANDBOX_EXEC_TIMEOUT_S);
+    let embedded = read_embedded(reader, data_dir, exec_timeout_s);
+    let limits = HttpLimits {
+        connect_timeout: millis(reader, &keys::SANDBOX_CONNECT_TIMEOUT_MS),
+        call_timeout: millis(reader, &keys::SANDBOX_CALL_TIMEOUT_MS),
+        execute_grace: millis(reader, &keys::SANDBOX_EXECUTE_GRACE_MS),
+        answer_bytes: reader.size(&keys::SANDBOX_MAX_ANSWER_BYTES),
     };
     SandboxConfig {
         backend: match backend {
-            "http" => SandboxBackendConfig::Http { url: url.unwrap_or_default(), token },
+            "http" => SandboxBackendConfig::Http(HttpSettings {
+                url: url.unwrap_or_default(),
+                token: token.map(|token| token.expose().to_owned()),
+                limits,
+            }),
             "none" => SandboxBackendConfig::None,
-            _ => SandboxBackendConfig::Embedded(embedded),
+            _ => SandboxBackendConfig::Embedded(Box::new(embedded)),
         },
-        max_sessions: reader.size(&keys::SANDBOX_MAX_SESSIONS),
-        exec_timeout_s: reader.small(&keys::SANDBOX_EXEC_TIMEOUT_S),
-        max_code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
-        max_output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
+        exec_timeout_s,
         allowed_images: read_images(reader),
+    }
+}
+
+fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) -> ProcessSettings {
+    let run_as = reader.required_text(&keys::SANDBOX_RUN_AS);
+    let run_as = RunAs::parse(&run_as).unwrap_or_else(|fix| {
+        reader.problem(keys::SANDBOX_RUN_AS.path, run_as, fix);
+        RunAs::default()
+    });
+    ProcessSettings {
+        data_dir: data_dir.to_owned(),
+        bwrap: reader.path(&keys::SANDBOX_BWRAP),
+        python: reader.path(&keys::SANDBOX_PYTHON),
+        run_as,
+        limits: SandboxLimits {
+            wall: Duration::from_secs(exec_timeout_s.into()),
+            memory_bytes: reader.integer(&keys::SANDBOX_MEMORY_BYTES),
+            address_space_bytes: reader.integer(&keys::SANDBOX_ADDRESS_SPACE_BYTES),
+            tasks: reader.small(&keys::SANDBOX_MAX_TASKS),
+            open_files: reader.small(&keys::SANDBOX_MAX_OPEN_FILES),
+            file_bytes: reader.integer(&keys::SANDBOX_MAX_FILE_BYTES),
+            workspace_bytes: reader.integer(&keys::SANDBOX_WORKSPACE_BYTES),
+            workspace_entries: reader.integer(&keys::SANDBOX_WORKSPACE_ENTRIES),
+            tmp_bytes: reader.integer(&keys::SANDBOX_TMP_BYTES),
+            output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
+            code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
+            sessions: reader.size(&keys::SANDBOX_MAX_SESSIONS),
+        },
     }
 }
 
@@ -265,7 +291,7 @@ fn read_images(reader: &mut Reader<'_>) -> Vec<String> {
         match value.as_str().filter(|image| (1..=IMAGE_MAX_CHARS).contains(&image.len())) {
             Some(image) => images.push(image.to_owned()),
             None => {
-                reader.problem(path, shown(&value), format!("write image names of up to {IMAGE_MAX_CHARS} characters"))
+                reader.problem(path, shown(&value), format!("write image names of up to {IMAGE_MAX_CHARS} characters"));
             }
         }
     }

@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
                 reader.file = map;
             }
             other => {
-                reader.problem("(file)", shown(&other), "write a mapping of keys, such as `listen: 127.0.0.1:8080`")
+                reader.problem("(file)", shown(&other), "write a mapping of keys, such as `listen: 127.0.0.1:8080`");
             }
         }
         reader

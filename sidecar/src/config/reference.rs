@@ -1,7 +1,5 @@
 //! `docs/configuration.md`, written from the table of keys.
 
-use std::fmt::Write;
-
 use super::keys;
 
 const HEAD: &str = "# Configuration
@@ -43,18 +41,12 @@ const TAIL: &str = "
 
 /// The whole page.
 pub fn markdown() -> String {
-    let mut page = HEAD.to_owned();
-    for key in keys::ALL {
-        let default = key.default.map_or_else(|| "unset".to_owned(), |text| format!("`{text}`"));
-        // Writing to a string cannot fail.
-        let _: std::fmt::Result = writeln!(
-            page,
-            "| `{}` | `{}` | {} | {default} | {} |",
-            key.path,
-            key.env_name(),
-            key.kind.wanted(),
-            key.doc
-        );
-    }
-    page + TAIL
+    let rows: Vec<_> = keys::ALL.iter().map(row).collect();
+    [HEAD, &rows.concat(), TAIL].concat()
+}
+
+fn row(key: &keys::Key) -> String {
+    let default = key.default.map_or_else(|| "unset".to_owned(), |text| format!("`{text}`"));
+    let (path, name, wanted, doc) = (key.path, key.env_name(), key.kind.wanted(), key.doc);
+    format!("| `{path}` | `{name}` | {wanted} | {default} | {doc} |\n")
 }

@@ -28,8 +28,8 @@ fn env(pairs: &[(&str, &str)]) -> Environment {
 
 fn check(text: &str, pairs: &[(&str, &str)], expected: Expect) {
     let problems = Config::parse(text, &env(pairs)).err().unwrap_or_default();
-    let lines: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
-    expected.assert_eq(&lines);
+    let lines: Vec<_> = problems.iter().map(|problem| problem.to_string() + "\n").collect();
+    expected.assert_eq(&lines.concat());
 }
 
 #[test]
@@ -113,37 +113,38 @@ models:
         text,
         &pairs,
         expect![[r#"
-        lissten: no such key; did you mean `listen`?
-        data_dirr: no such key; did you mean `data_dir`?
-        api_key: no such key; take it out (docs/configuration.md lists all keys)
-        files: `5`: write a mapping with url, max_bytes, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
-        providers.Bad Name: `Bad Name`: name it with a-z, 0-9, _ and -, at most 40 of them
-        providers.one.api_key: no such key; keys do not belong in this file: write `api_key_env` and a variable's name
-        providers.one.base_url: write the server's address, such as "http://127.0.0.1:11434"
-        providers.two.type: `gemini`: write one of anthropic, openai, openai_compatible
-        providers.two.base_url: `https://(hidden)@host`: write an http:// or https:// URL without user, query or fragment
-        providers.three.base_ulr: no such key; did you mean `base_url`?
-        providers.three.api_key_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the key, not the key
-        providers.four: `7`: write a mapping such as {type: openai_compatible, base_url: "http://127.0.0.1:11434"}
-        models[0].provider: `nobody`: no provider of that name: write one of Bad Name, three
-        models[1]: this rule never counts: models[0] matches every model; move it above that
-        models[2]: this rule never counts: models[0] matches every model; move it above that
-        models[2].match: write a model's name; `*` stands for any text
-        models[2].wires: `a list`: write a list with some of messages, chat_completions, responses
-        listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
-        database_url: `(hidden)`: this version keeps its data in SQLite only: write sqlite
-        max_body_bytes: `12`: write a whole number from 1024 to 1073741824
-        code_execution_executor: `me`: write one of auto, otari, provider
-        explain: `maybe`: write true or false
-        policy.static_pins.team: `everybody`: write `auto`, `otari` or `provider`
-        sandbox.token_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
-        sandbox.url: write the address of the contract-v1 server
-        OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
-        OTARI_LOG_FORMAT: `xml`: write one of text, json
-        OTARI_BOOTSTRAP_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
-        OTARI_MASTER_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
-        policy.max_age_ms: `200`: a snapshot would be too old before the next poll: write at least twice policy.poll_ms
-    "#]],
+            lissten: no such key; did you mean `listen`?
+            data_dirr: no such key; did you mean `data_dir`?
+            api_key: no such key; take it out (docs/configuration.md lists all keys)
+            files: `5`: write a mapping with url, max_bytes, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
+            providers.Bad Name: `Bad Name`: name it with a-z, 0-9, _ and -, at most 40 of them
+            providers.one.api_key: no such key; keys do not belong in this file: write `api_key_env` and a variable's name
+            providers.one.base_url: write the server's address, such as "http://127.0.0.1:11434"
+            providers.two.type: `gemini`: write one of anthropic, openai, openai_compatible
+            providers.two.base_url: `https://(hidden)@host`: write an http:// or https:// URL without user, query or fragment
+            providers.two.wires: `telnet`: write a list with some of messages, chat_completions, responses
+            providers.three.base_ulr: no such key; did you mean `base_url`?
+            providers.three.api_key_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the key, not the key
+            providers.four: `7`: write a mapping such as {type: openai_compatible, base_url: "http://127.0.0.1:11434"}
+            models[0].provider: `nobody`: no provider of that name: write one of Bad Name, one, three, two
+            models[1]: this rule never counts: models[0] matches every model; move it above that
+            models[2]: this rule never counts: models[0] matches every model; move it above that
+            models[2].match: write a model's name; `*` stands for any text
+            models[2].wires: `a list`: write a list with some of messages, chat_completions, responses
+            listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
+            database_url: `(hidden)`: this version keeps its data in SQLite only: write sqlite
+            max_body_bytes: `12`: write a whole number from 1024 to 1073741824
+            code_execution_executor: `me`: write one of auto, otari, provider
+            explain: `maybe`: write true or false
+            policy.static_pins.team: `everybody`: write `auto`, `otari` or `provider`
+            sandbox.token_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
+            sandbox.url: write the address of the contract-v1 server
+            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
+            OTARI_LOG_FORMAT: `xml`: write one of text, json
+            OTARI_BOOTSTRAP_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
+            OTARI_MASTER_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
+            policy.max_age_ms: `200`: a snapshot would be too old before the next poll: write at least twice policy.poll_ms
+        "#]],
     );
     let problems = Config::parse(text, &env(&pairs)).unwrap_err();
     assert!(problems.iter().all(|problem| !problem.to_string().contains("secret-value")));
@@ -160,26 +161,26 @@ hop_secret_env: HOP
     check(
         text,
         &[],
-        expect![[r#"
+        expect![[r"
         hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
         identity.user_header: means nothing with mode none: take it out, or write mode: header
         sandbox.url: means nothing with backend none: take it out, or write backend: http
         identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
-    "#]],
+    "]],
     );
     check(
         "identity: {mode: header, user_header: x-user}",
         &[],
-        expect![[r#"
+        expect![[r"
         identity.workspace_header: name the header your own authentication writes
-    "#]],
+    "]],
     );
     check(
         "identity: {mode: header, user_header: x-user, workspace_header: X-User}",
         &[],
-        expect![[r#"
+        expect![[r"
         identity.workspace_header: `x-user`: name another header than user_header
-    "#]],
+    "]],
     );
     check("identity: {mode: header, user_header: x-user, workspace_header: x-team}", &[], expect![[""]]);
 }
@@ -197,16 +198,16 @@ fn what_is_not_yaml_or_not_a_mapping_is_told() {
     check(
         "- a\n- b",
         &[],
-        expect![[r#"
+        expect![[r"
         (file): `a list`: write a mapping of keys, such as `listen: 127.0.0.1:8080`
-    "#]],
+    "]],
     );
     check(
         "just words",
         &[],
-        expect![[r#"
+        expect![[r"
         (file): `just words`: write a mapping of keys, such as `listen: 127.0.0.1:8080`
-    "#]],
+    "]],
     );
     let broken = Config::parse("a: [1\nb: secret-value", &Environment::default()).unwrap_err();
     assert_eq!(broken.len(), 1);

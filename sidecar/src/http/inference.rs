@@ -180,7 +180,7 @@ async fn relay(
 ) -> Result<Response, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
     let mut body = incoming.body;
-    if forward.request.minted_history {
+    if forward.request.minted_history && forward.format == Some(ApiFormat::Messages) {
         body = edit::fold_history(body)?;
     }
     if let Some(name) = upstream_model {

@@ -30,7 +30,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            request_timeout: Duration::from_mins(60),
+            request_timeout: Duration::from_hours(1),
             keep_alive: Duration::from_secs(10),
             max_frame_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,

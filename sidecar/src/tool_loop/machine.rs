@@ -7,9 +7,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::arguments::{CodeArgument, NotCode};
 use super::limits::Limits;
-use crate::wire::event::{
-    BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Stop, TurnEvent,
-};
+use crate::wire::event::{BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Stop, TurnEvent};
 use crate::wire::usage::Usage;
 
 /// What the machine is told once.
@@ -111,7 +109,7 @@ struct ReadingTurn {
     closing: bool,
     /// The open block, if it is a code call.
     writing: Option<Writing>,
-    calls: Vec<Call>,
+    calls: Vec<Written>,
     /// The model called a function of the client's.
     client_called: bool,
 }
@@ -124,7 +122,7 @@ struct Writing {
 }
 
 #[derive(Debug)]
-struct Call {
+struct Written {
     call: usize,
     id: String,
     code: Result<String, CodeFailure>,
@@ -181,11 +179,6 @@ impl ToolLoop {
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
-
-    /// Whether code was started.
-    pub fn ran_code(&self) -> bool {
-        self.ledger.ran
-    }
 }
 
 impl ReadingTurn {
@@ -237,7 +230,7 @@ impl ReadingTurn {
         } else {
             Err(CodeFailure::TooMany)
         };
-        self.calls.push(Call { call, id, code });
+        self.calls.push(Written { call, id, code });
         out.push(Output::Emit(ClientEvent::CodeStop { call }));
     }
 
@@ -249,7 +242,7 @@ impl ReadingTurn {
         }
         if self.closing || ended.stop != Stop::ToolUse {
             // The model would never see these results, so nothing runs.
-            for Call { call, code, .. } in self.calls {
+            for Written { call, code, .. } in self.calls {
                 let failure = code.err().unwrap_or(CodeFailure::Unavailable);
                 let outcome = CodeOutcome::Failed(failure);
                 out.push(Output::Emit(ClientEvent::CodeResult { call, outcome }));
@@ -260,7 +253,7 @@ impl ReadingTurn {
             return ledger.finish(ended, out);
         }
         let mut tools = Executing { calls: Vec::new(), told: 0, last: self.client_called.then_some(ended) };
-        for Call { call, id, code } in self.calls {
+        for Written { call, id, code } in self.calls {
             let outcome = match code {
                 Ok(code) => {
                     ledger.ran = true;

@@ -13,13 +13,12 @@ async fn health_needs_no_secret_and_names_what_there_is() {
 }
 
 #[tokio::test]
-async fn health_fails_when_the_database_is_gone() {
+async fn health_fails_when_the_database_is_not_usable() {
     let sidecar = start().await;
     let file = sidecar.config.data_dir.join("otari.db");
-    // Truncated under its feet: what SQLite reads next is no database.
-    std::fs::write(&file, vec![b'x'; 8192]).unwrap();
-    let wal = sidecar.config.data_dir.join("otari.db-wal");
-    std::fs::write(wal, b"").unwrap();
+    let url = format!("sqlite://{}", file.display());
+    let other = sqlx::any::AnyPoolOptions::new().max_connections(1).connect(&url).await.unwrap();
+    sqlx::query("DROP TABLE snapshot_state").execute(&other).await.unwrap();
     let answer = sidecar.bare_call("GET", "/healthz").send().await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["database"], "unreachable");

@@ -93,8 +93,11 @@ async fn refusals_speak_the_callers_words_and_reach_no_model() {
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_with_or_without_its_length() {
     let sidecar = crate::support::start_with("max_body_bytes: 1024").await;
-    let long = sidecar.call("POST", "/v1/messages").body(vec![b' '; 1025]).send().await;
-    assert_eq!((long.status, long.json()["error"]["type"].as_str()), (413, Some("request_too_large")));
+    let long = || sidecar.call("POST", "/v1/messages").body(vec![b' '; 1025]);
+    for call in [long(), long().chunked()] {
+        let answer = call.send().await;
+        assert_eq!((answer.status, answer.json()["error"]["type"].as_str()), (413, Some("request_too_large")));
+    }
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ impl Interpreter {
         let stdout = pipe::Receiver::from_owned_fd(stdout.into()).map_err(fault)?;
         let mut stderr = pipe::Receiver::from_owned_fd(stderr.into()).map_err(fault)?;
         let greeted = match timeout(START_TIMEOUT, control.ready()).await {
-            Ok(Ok(pid)) => identify(pid).map_err(fault),
+            Ok(Ok(pid)) => outer.identify(pid).map_err(fault),
             Ok(Err(_)) => Err(LaunchError { complaint: complaint(&mut stderr).await, source: None }),
             Err(_) => Err(LaunchError { complaint: "it did not answer in time".to_owned(), source: None }),
         };
@@ -253,6 +253,16 @@ impl Process {
 }
 
 impl Outer {
+    /// Opens the interpreter and its process 1. The driver has run nothing of anybody's yet, so it is alive and honest.
+    fn identify(&self, python: Pid) -> io::Result<(Process, Process)> {
+        let strange = || io::Error::other("its processes are not those bubblewrap starts");
+        let init = parent(python)?;
+        let found = (Process::open(python)?, Process::open(init)?);
+        // Both were opened by number: still the same line of descent means that no number was reused in between.
+        let ours = self.child.as_ref().map(Pid::from_child);
+        if parent(python)? == init && Some(parent(init)?) == ours { Ok(found) } else { Err(strange()) }
+    }
+
     /// Waits for bubblewrap's end; gives its exit status, which is the interpreter's.
     async fn reap(&mut self, patience: Duration) -> Option<i32> {
         let child = self.child.as_mut()?;
@@ -274,14 +284,6 @@ impl Drop for Outer {
             self.spawner.bury(child);
         }
     }
-}
-
-/// Opens the interpreter and its process 1. The driver has run nothing of anybody's yet, so it is alive and honest.
-fn identify(python: Pid) -> io::Result<(Process, Process)> {
-    let init = parent(python)?;
-    let found = (Process::open(python)?, Process::open(init)?);
-    // Both were opened by number: still the same pair means that neither number was reused in between.
-    if parent(python)? == init { Ok(found) } else { Err(io::Error::other("its processes changed while they were opened")) }
 }
 
 fn parent(pid: Pid) -> io::Result<Pid> {

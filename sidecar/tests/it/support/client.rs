@@ -15,6 +15,7 @@ pub(crate) struct Call {
     socket: PathBuf,
     request: http::request::Builder,
     body: Bytes,
+    chunked: bool,
 }
 
 /// A whole answer.
@@ -35,7 +36,7 @@ pub(crate) struct Open {
 impl Call {
     pub(crate) fn new(socket: &Path, method: &str, path: &str) -> Self {
         let request = http::Request::builder().method(method).uri(path).header("host", "sidecar");
-        Self { socket: socket.to_owned(), request, body: Bytes::new() }
+        Self { socket: socket.to_owned(), request, body: Bytes::new(), chunked: false }
     }
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
@@ -52,24 +53,32 @@ impl Call {
         self.header("content-type", "application/json").body(body.to_string())
     }
 
+    /// The same without a `content-length`.
+    pub(crate) fn chunked(mut self) -> Self {
+        self.chunked = true;
+        self
+    }
+
     pub(crate) async fn open(self) -> Open {
-        let stream = UnixStream::connect(&self.socket).await.unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { drop(connection.await) });
-        let answer = sender.send_request(self.request.body(Full::new(self.body)).unwrap()).await.unwrap();
-        Open { status: answer.status().as_u16(), body: answer.into_body(), _connection: tasks }
+        let (answer, connection) = self.exchange().await;
+        Open { status: answer.status().as_u16(), body: answer.into_body(), _connection: connection }
     }
 
     pub(crate) async fn send(self) -> Answer {
+        let (answer, _connection) = self.exchange().await;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer { status: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    async fn exchange(self) -> (http::Response<Incoming>, JoinSet<()>) {
         let stream = UnixStream::connect(&self.socket).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { drop(connection.await) });
-        let answer = sender.send_request(self.request.body(Full::new(self.body)).unwrap()).await.unwrap();
-        let (head, body) = answer.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Answer { status: head.status.as_u16(), headers: head.headers, body }
+        let body = Full::new(self.body);
+        let body = if self.chunked { body.map_frame(|frame| frame).boxed_unsync() } else { body.boxed_unsync() };
+        (sender.send_request(self.request.body(body).unwrap()).await.unwrap(), tasks)
     }
 }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
@@ -39,6 +41,17 @@ impl Upstream {
             let (sender, pieces) = mpsc::channel(1);
             sender.try_send(Ok(Frame::data(Bytes::from_static(body)))).unwrap();
             (status, headers.clone(), pieces)
+        })
+    }
+
+    /// Answers each request with the next of these bodies.
+    pub(crate) fn answering_each(socket: &Path, bodies: &'static [&'static str]) -> Self {
+        let left = Mutex::new(bodies.iter());
+        Self::start(socket, move || {
+            let (sender, pieces) = mpsc::channel(1);
+            let body = left.lock().unwrap().next().expect("one request more than answers");
+            sender.try_send(Ok(Frame::data(Bytes::from_static(body.as_bytes())))).unwrap();
+            (200, vec![("content-type".to_owned(), "application/json".to_owned())], pieces)
         })
     }
 
@@ -87,7 +100,7 @@ async fn respond(
     request: http::Request<Incoming>,
     record: &Mutex<Vec<Recorded>>,
     answer: &(dyn Fn() -> (u16, Vec<(String, String)>, Pieces) + Send + Sync),
-) -> http::Response<StreamBody<impl futures_util::Stream<Item = Result<Frame<Bytes>, std::io::Error>>>> {
+) -> http::Response<StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     record.lock().unwrap().push(Recorded {
@@ -105,5 +118,5 @@ async fn respond(
     for (name, value) in headers {
         response = response.header(name, value);
     }
-    response.body(StreamBody::new(stream)).unwrap()
+    response.body(StreamBody::new(stream.boxed())).unwrap()
 }
