@@ -19,6 +19,7 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::{Refusal, Services};
+use crate::config::SNAPSHOT_PATH;
 use crate::ids;
 use crate::telemetry::{Metrics, RequestLabels, chain};
 
@@ -125,6 +126,12 @@ fn fallback_route(endpoint: Endpoint) -> &'static str {
     }
 }
 
+/// What machines ask several times a second, when all is well.
+fn is_routine(route: &str, status: StatusCode) -> bool {
+    let polled = matches!(route, SNAPSHOT_PATH | "/healthz" | "/otari/metrics");
+    polled && (status.is_success() || status == StatusCode::NOT_MODIFIED)
+}
+
 /// Counts what leaves and writes the line when it is gone.
 struct Observed {
     body: Body,
@@ -203,6 +210,8 @@ impl Drop for Line {
         }
         if self.status.is_server_error() {
             line!(error);
+        } else if is_routine(&self.route, self.status) {
+            line!(debug);
         } else {
             line!(info);
         }

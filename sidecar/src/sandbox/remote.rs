@@ -33,7 +33,11 @@ pub struct HttpSettings {
 impl fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let token = self.token.as_ref().map(|_| "…");
-        f.debug_struct("HttpSettings").field("url", &self.url).field("token", &token).field("limits", &self.limits).finish()
+        f.debug_struct("HttpSettings")
+            .field("url", &self.url)
+            .field("token", &token)
+            .field("limits", &self.limits)
+            .finish()
     }
 }
 
@@ -68,7 +72,9 @@ pub enum HttpSettingsError {
     #[error("`sandbox.url` is not an address; write one such as `http://127.0.0.1:8080`")]
     Url,
     /// The token holds characters no header can carry.
-    #[error("the sandbox's token holds characters that no header can carry; check the variable `sandbox.token_env` names")]
+    #[error(
+        "the sandbox's token holds characters that no header can carry; check the variable `sandbox.token_env` names"
+    )]
     Token,
     /// TLS could not be set up.
     #[error("the HTTP client cannot be built")]
@@ -283,7 +289,10 @@ mod tests {
             assert_eq!(address(base, "s1").as_deref(), Some("http://host:1/base/path/sessions/s1/exec"));
         }
         assert_eq!(address("http://host", "s1").as_deref(), Some("http://host/sessions/s1/exec"));
-        assert_eq!(address("http://host", "a/../b?c#d").as_deref(), Some("http://host/sessions/a%2F..%2Fb%3Fc%23d/exec"));
+        assert_eq!(
+            address("http://host", "a/../b?c#d").as_deref(),
+            Some("http://host/sessions/a%2F..%2Fb%3Fc%23d/exec")
+        );
         for base in ["", "host:1", "ftp://host", "http://host/?q=1", "unix:/tmp/x"] {
             assert_eq!(address(base, "s1"), None, "{base}");
         }
@@ -291,8 +300,11 @@ mod tests {
 
     #[test]
     fn a_token_is_not_shown() {
-        let settings =
-            HttpSettings { url: "http://host".to_owned(), token: Some("hush".to_owned()), limits: HttpLimits::default() };
+        let settings = HttpSettings {
+            url: "http://host".to_owned(),
+            token: Some("hush".to_owned()),
+            limits: HttpLimits::default(),
+        };
         assert!(!format!("{settings:?}").contains("hush"));
         assert!(!format!("{:?}", HttpSandbox::new(settings).unwrap()).contains("hush"));
     }

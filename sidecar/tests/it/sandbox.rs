@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, SandboxLimits};
-use sidecar::sandbox::{ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SandboxTool, SessionId, SessionSpec};
+use sidecar::sandbox::{
+    ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SandboxTool, SessionId, SessionSpec,
+};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,7 +38,8 @@ fn open_directory() -> TempDir {
 async fn start_with(limits: SandboxLimits) -> Place {
     let data = open_directory();
     let settings = ProcessSettings { limits, ..ProcessSettings::new(data.path().to_owned()) };
-    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+    let sandbox =
+        ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
     Place { sandbox, data }
 }
 

@@ -20,6 +20,7 @@ ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
 TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
 MAX_FIGURES = 20
+MAX_FD = 1 << 20
 NICENESS = 5
 
 main = type(sys)("__main__")
@@ -216,6 +217,8 @@ def start(address_space, tasks, file_size, open_files, prefix, *path):
     sys.prefix = sys.exec_prefix = prefix
     sys.argv[:] = [""]
     posix.set_inheritable(CONTROL, False)
+    # Whatever the sidecar itself was started with and did not know of.
+    posix.closerange(CONTROL + 1, MAX_FD)
     posix.nice(NICENESS)
     for limit, value in (
         (resource.RLIMIT_CORE, 0),

@@ -157,11 +157,7 @@ impl Interpreter {
         let mut stderr = Capture::new(self.output_bytes);
         let ending = self.call(code, budget, &mut stdout, &mut stderr).await;
         let kept = matches!(ending, Ending::Finished(_) | Ending::Interrupted(_));
-        let ending = if kept {
-            ending
-        } else {
-            self.end(ending).await
-        };
+        let ending = if kept { ending } else { self.end(ending).await };
         drain(&self.stdout, &mut stdout);
         drain(&self.stderr, &mut stderr);
         let ran = Ran { ending, stdout: stdout.into_text(), stderr: stderr.into_text() };
@@ -273,7 +269,10 @@ impl Outer {
         drop(tokio::task::spawn_blocking(ended).await);
         let status = child.try_wait().ok()??;
         self.child = None;
-        Some(std::os::unix::process::ExitStatusExt::signal(&status).map_or(status.code().unwrap_or(-1), |signal| 128 + signal))
+        Some(
+            std::os::unix::process::ExitStatusExt::signal(&status)
+                .map_or(status.code().unwrap_or(-1), |signal| 128 + signal),
+        )
     }
 }
 
@@ -312,12 +311,12 @@ fn keep(capture: &mut Capture, bytes: &[u8], read: io::Result<usize>) -> bool {
     kept.inspect(|bytes| capture.push(bytes)).is_some()
 }
 
-/// Takes what is in the pipe now.
+/// Takes what is in the pipe now. Asks the kernel itself: the runtime may not have heard of the last bytes yet.
 fn drain(stream: &pipe::Receiver, capture: &mut Capture) {
     let mut bytes = vec![0; READ_BYTES];
     let mut left = DRAIN_BYTES;
     while left > 0 {
-        let read = stream.try_read(&mut bytes);
+        let read = rustix::io::read(stream, &mut bytes).map_err(io::Error::from);
         left = left.saturating_sub(*read.as_ref().unwrap_or(&0));
         if !keep(capture, &bytes, read) {
             return;

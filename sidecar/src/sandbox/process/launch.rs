@@ -74,7 +74,12 @@ impl Launcher {
         }
         let mut command = Command::new(&self.bwrap);
         // Through a descriptor, because process 1's command line can be read inside and would show our paths.
-        command.arg0(self.root.marker()).arg("--args").arg(ARGUMENTS_FD.to_string()).arg("--").arg(&self.python.executable);
+        command
+            .arg0(self.root.marker())
+            .arg("--args")
+            .arg(ARGUMENTS_FD.to_string())
+            .arg("--")
+            .arg(&self.python.executable);
         command.args(["-I", "-S", "-B", "/otari/driver.pyc"]).args(self.driver_arguments());
         command.env_clear().current_dir("/");
         // A group of its own: Ctrl-C at our terminal is ours to handle.

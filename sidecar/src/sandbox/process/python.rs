@@ -95,7 +95,8 @@ async fn ask(python: &Path, owner: Option<RunAs>) -> std::io::Result<Vec<u8>> {
     let mut child = command.spawn()?;
     let answer = async {
         if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(DRIVER.as_bytes()).await?;
+            // A program that does not read is no interpreter; what it says tells that.
+            drop(stdin.write_all(DRIVER.as_bytes()).await);
         }
         child.wait_with_output().await
     };

@@ -66,7 +66,8 @@ fn conditional() -> Vec<Value> {
     const AF_INET: u64 = 2;
     const AF_INET6: u64 = 10;
     // `clone` flags that open a namespace: mount, cgroup, uts, ipc, user, pid, net.
-    const NAMESPACES: [u64; 7] = [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
+    const NAMESPACES: [u64; 7] =
+        [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
     // Both push characters into a terminal's input.
     const TIOCSTI: u64 = 0x5412;
     const TIOCLINUX: u64 = 0x541C;

@@ -152,11 +152,15 @@ fn verdict(ending: &Ending, budget: Duration, limits: &SandboxLimits) -> (i32, O
     match ending {
         Ending::Finished(done) => (i32::from(done.return_code), None),
         Ending::Interrupted(_) => {
-            let note = format!("The time limit of {seconds} s was reached and the code was interrupted. Variables and files are kept.");
+            let note = format!(
+                "The time limit of {seconds} s was reached and the code was interrupted. Variables and files are kept."
+            );
             (TIMED_OUT, Some(note))
         }
         Ending::TimedOut => {
-            let note = format!("The time limit of {seconds} s was reached; the code did not stop when interrupted, so the interpreter was killed. {LOST}");
+            let note = format!(
+                "The time limit of {seconds} s was reached; the code did not stop when interrupted, so the interpreter was killed. {LOST}"
+            );
             (KILLED, Some(note))
         }
         Ending::Exited(status) => {
@@ -176,14 +180,22 @@ fn struck(strike: Strike, limits: &SandboxLimits) -> String {
     const ENDED: &str = "so the session was ended, with its files.";
     match strike {
         Strike::Memory => {
-            format!("The code used more than its memory limit of {} MiB, so the interpreter was killed. {LOST}", limits.memory_bytes / MIB)
+            format!(
+                "The code used more than its memory limit of {} MiB, so the interpreter was killed. {LOST}",
+                limits.memory_bytes / MIB
+            )
         }
         Strike::WorkspaceBytes => {
             format!("The workspace grew beyond its limit of {} MiB, {ENDED}", limits.workspace_bytes / MIB)
         }
         Strike::WorkspaceEntries => {
-            format!("The workspace grew beyond its limit of {} files and directories, {ENDED}", limits.workspace_entries)
+            format!(
+                "The workspace grew beyond its limit of {} files and directories, {ENDED}",
+                limits.workspace_entries
+            )
         }
-        Strike::WorkspaceHidden => format!("The workspace nests too deep or has a directory that cannot be read, {ENDED}"),
+        Strike::WorkspaceHidden => {
+            format!("The workspace nests too deep or has a directory that cannot be read, {ENDED}")
+        }
     }
 }

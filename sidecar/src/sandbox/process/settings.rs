@@ -106,7 +106,7 @@ impl Default for SandboxLimits {
     fn default() -> Self {
         const MIB: u64 = 1 << 20;
         Self {
-            wall: Duration::from_secs(300),
+            wall: Duration::from_mins(5),
             memory_bytes: 1024 * MIB,
             address_space_bytes: 4096 * MIB,
             tasks: 64,

@@ -70,7 +70,9 @@ fn work(inbox: &mpsc::Receiver<Job>) {
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 // All were killed before they came here, so none keeps us waiting.
-                graves.iter_mut().for_each(|child| drop(child.wait()));
+                for mut child in graves {
+                    drop(child.wait());
+                }
                 return;
             }
         }

@@ -51,7 +51,10 @@ impl fmt::Display for StartupRefusal {
             let seen = probe.fault.as_deref().unwrap_or("ok");
             write!(f, "\n  tried {}/{}: {seen}", probe.tier.name(), probe.name)?;
         }
-        write!(f, "\n  or run the code elsewhere: `sandbox: {{backend: http, url: …}}`, or nowhere: `sandbox: {{backend: none}}`")
+        write!(
+            f,
+            "\n  or run the code elsewhere: `sandbox: {{backend: http, url: …}}`, or nowhere: `sandbox: {{backend: none}}`"
+        )
     }
 }
 
@@ -179,9 +182,15 @@ fn diagnose(complaint: &str) -> (&'static str, &'static str) {
         );
     }
     if has("Resource temporarily unavailable") {
-        return ("the user of the sandbox has too many processes", "raise its `nproc` limit, or set `sandbox.run_as` to another user");
+        return (
+            "the user of the sandbox has too many processes",
+            "raise its `nproc` limit, or set `sandbox.run_as` to another user",
+        );
     }
-    ("unknown", "run bubblewrap by hand as the sandbox's user (`bwrap --unshare-all --ro-bind / / true`) and see what it says")
+    (
+        "unknown",
+        "run bubblewrap by hand as the sandbox's user (`bwrap --unshare-all --ro-bind / / true`) and see what it says",
+    )
 }
 
 #[cfg(test)]
@@ -190,9 +199,15 @@ mod tests {
 
     #[test]
     fn a_confined_process_is_told_from_others() {
-        let good = "Uid:\t65534\t65534\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
+        let good =
+            "Uid:\t65534\t65534\nCapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n";
         assert!(seen_from_outside(good).values().all(Option::is_none));
-        for (from, to) in [("65534\t65534", "0\t0"), ("NoNewPrivs:\t1", "NoNewPrivs:\t0"), ("Seccomp:\t2", "Seccomp:\t0"), ("CapBnd:\t0", "CapBnd:\t1")] {
+        for (from, to) in [
+            ("65534\t65534", "0\t0"),
+            ("NoNewPrivs:\t1", "NoNewPrivs:\t0"),
+            ("Seccomp:\t2", "Seccomp:\t0"),
+            ("CapBnd:\t0", "CapBnd:\t1"),
+        ] {
             let bad = seen_from_outside(&good.replace(from, to));
             assert_eq!(bad.values().filter(|fault| fault.is_some()).count(), 1, "{from}");
         }

@@ -156,7 +156,7 @@ mod tests {
         symlink(outside.path(), tree.join("links")).unwrap();
         fs::create_dir(tree.join("closed")).unwrap();
         fs::write(tree.join("closed/file"), "x").unwrap();
-        fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
         dig(&tree, 5000);
 
         remove(open_path(trash.path()).unwrap(), c"session").unwrap();

@@ -249,9 +249,9 @@ fn readable(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn digest(path: &Path) -> String {
-    const BYTES: usize = 8;
     let hash = Sha256::digest(path.as_os_str().as_bytes());
-    hash.iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect()
+    let number = hash.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    format!("{number:016x}")
 }
 
 /// Kills the sandboxes of a predecessor that its death did not take along.

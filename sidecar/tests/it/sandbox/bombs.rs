@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{ExecutionResult, PATIENCE, Place, SandboxBackend, SandboxError, SandboxLimits, request, start, start_with};
+use super::{
+    ExecutionResult, PATIENCE, Place, SandboxBackend, SandboxError, SandboxLimits, request, start, start_with,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -29,10 +31,14 @@ async fn forks_and_threads_stop_at_the_limit_on_tasks() {
     assert_eq!(place.output(&session, code).await, "True\n");
     // The limit is each session's own: a full one does not starve its neighbour.
     let neighbour = place.session().await;
-    let bomb = request("while True:\n    try:\n        os.fork()\n    except OSError:\n        pass", Duration::from_secs(2));
+    let bomb =
+        request("while True:\n    try:\n        os.fork()\n    except OSError:\n        pass", Duration::from_secs(2));
     let (bombed, told) = tokio::join!(
         place.sandbox.execute(&session, &bomb),
-        place.output(&neighbour, "import subprocess\nsubprocess.run(['echo', 'fine'], capture_output=True, text=True).stdout")
+        place.output(
+            &neighbour,
+            "import subprocess\nsubprocess.run(['echo', 'fine'], capture_output=True, text=True).stdout"
+        )
     );
     assert_eq!(told, "'fine\\n'\n");
     assert!([124, 137].contains(&bombed.unwrap().return_code));
@@ -73,7 +79,9 @@ async fn one_file_and_the_temporary_directories_are_bounded() {
     let place = start_with(limits).await;
     let session = place.session().await;
     let fill = |path: &str| {
-        format!("import errno\ntry:\n    with open('{path}', 'wb') as f:\n        for i in range(100): n = f.write(b'x' * (1 << 18)); f.flush()\nexcept OSError as e:\n    print(errno.errorcode[e.errno])")
+        format!(
+            "import errno\ntry:\n    with open('{path}', 'wb') as f:\n        for i in range(100): n = f.write(b'x' * (1 << 18)); f.flush()\nexcept OSError as e:\n    print(errno.errorcode[e.errno])"
+        )
     };
     assert_eq!(place.output(&session, &fill("big")).await, "EFBIG\n");
     assert_eq!(place.output(&session, "import os\nos.path.getsize('big')").await, format!("{}\n", 2 * MIB));

@@ -104,7 +104,9 @@ async fn too_much_code_is_refused_before_it_runs() {
     let session = place.session().await;
     assert_eq!(place.output(&session, "1234567890").await, "1234567890\n");
     match place.sandbox.execute(&session, &request("secret67890", PATIENCE)).await {
-        Err(SandboxError::Refused { reason }) => assert!(reason.contains("11") && !reason.contains("secret"), "{reason}"),
+        Err(SandboxError::Refused { reason }) => {
+            assert!(reason.contains("11") && !reason.contains("secret"), "{reason}");
+        }
         other => panic!("{other:?}"),
     }
 }

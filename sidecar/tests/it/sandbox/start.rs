@@ -36,13 +36,19 @@ async fn this_host_isolates() {
 #[tokio::test]
 async fn a_missing_or_wrong_program_is_named_with_the_command_that_installs_it() {
     let missing = refusal(|settings, _| settings.bwrap = "/nowhere/bwrap".into()).await;
-    assert!(missing.problem.contains("/nowhere/bwrap") && missing.fix.contains("apt-get install bubblewrap"), "{missing}");
+    assert!(
+        missing.problem.contains("/nowhere/bwrap") && missing.fix.contains("apt-get install bubblewrap"),
+        "{missing}"
+    );
     let other = refusal(|settings, _| settings.bwrap = "/bin/true".into()).await;
     assert!(other.problem.contains("is not bubblewrap"), "{other}");
     let old = refusal(|settings, at| settings.bwrap = script(at, "echo bubblewrap 0.6.1")).await;
     assert!(old.problem.contains("version 0.6"), "{old}");
     let missing = refusal(|settings, _| settings.python = "/nowhere/python3".into()).await;
-    assert!(missing.problem.contains("/nowhere/python3") && missing.fix.contains("apt-get install python3"), "{missing}");
+    assert!(
+        missing.problem.contains("/nowhere/python3") && missing.fix.contains("apt-get install python3"),
+        "{missing}"
+    );
     let other = refusal(|settings, _| settings.python = "/bin/true".into()).await;
     assert!(other.problem.contains("does not answer"), "{other}");
 }
@@ -74,7 +80,8 @@ async fn a_host_that_forbids_namespaces_is_told_from_one_that_isolates_badly() {
     // One that runs the driver without isolating it: each probe that must fail is named.
     let pretending = "[ \"$1\" = --version ] && exec echo bubblewrap 0.8.0\nshift 3\npython=$1\nshift 5\n(\"$python\" -I -S \"$(dirname \"$0\")/data/sandbox/runtime/otari/driver.pyc\" \"$@\"; exit $?)\nexit $?";
     let refused = refusal(|settings, at| settings.bwrap = script(at, pretending)).await;
-    let faults: Vec<_> = refused.probes.iter().filter(|probe| probe.fault.is_some()).map(|probe| probe.name.as_str()).collect();
+    let faults: Vec<_> =
+        refused.probes.iter().filter(|probe| probe.fault.is_some()).map(|probe| probe.name.as_str()).collect();
     for name in ["seccomp", "no_new_privs", "host_file", "network", "socket_family"] {
         assert!(faults.contains(&name), "{name} of {refused}");
     }
