@@ -1,12 +1,25 @@
 //! The native side of otari-envoy, in reading order:
 //!
+//! - [`cli`] reads the command, [`config`] the file and the environment, [`app`] puts the parts together.
+//! - [`http`] answers Envoy: the control plane, and the requests that the filter sends here.
+//! - [`tool_loop`] runs a code turn, [`wire`] reads and writes the three formats, [`upstream`] calls models.
 //! - [`envoy_config`] renders Envoy's bootstrap, the filter's configuration in it.
 //! - [`sandbox`] runs the model's code and knows nothing else of ours.
-//! - [`clock`] and [`ids`] are the only sources of time and randomness.
-//! - [`upstream`] calls models through Envoy's model listener.
+//! - [`repository`] keeps users, workspaces, keys and policies; [`policy`] publishes what decisions need of them.
+//! - [`keys`], [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
+pub mod app;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod envoy_config;
+pub mod http;
 pub mod ids;
+pub mod keys;
+pub mod policy;
+pub mod repository;
 pub mod sandbox;
+pub mod telemetry;
+pub mod tool_loop;
 pub mod upstream;
+pub mod wire;

@@ -5,6 +5,8 @@
 mod backend;
 mod error;
 mod lease;
+pub mod process;
+pub mod remote;
 
 pub use backend::{
     Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SandboxTool, SessionId, SessionSpec,

@@ -1,1 +1,28 @@
-//! Starts the real parts for tests: scripted model, Envoy, sidecar.
+//! Starts the real parts for tests, in reading order:
+//!
+//! - [`scripted_model`] plays models; it is the only part of a test that is not the real one.
+//! - [`client`] speaks plain HTTP/1.1, with more control over the bytes than an SDK gives.
+//! - [`stack`] starts scripted model, sidecar and Envoy, and ends them.
+//! - [`wasm`] reads what the built filter asks of Envoy.
+
+pub mod client;
+pub mod scripted_model;
+pub mod stack;
+pub mod wasm;
+
+use sha2::{Digest, Sha256};
+
+/// Lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len().saturating_mul(2)), |mut text, byte| {
+        for nibble in [byte >> 4, byte & 0x0f] {
+            text.extend(char::from_digit(nibble.into(), 16));
+        }
+        text
+    })
+}
+
+/// Lower-case hex SHA-256.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}

@@ -50,11 +50,11 @@ impl Scanner {
     /// Takes the next bytes. After an error the rest is ignored.
     pub fn feed(&mut self, chunk: &[u8]) {
         let mut rest = chunk;
-        while self.error.is_none() && !rest.is_empty() {
-            if let Err(kind) = self.lexer.step(&mut rest) {
-                let offset = self.scanned.saturating_add(distance(chunk, rest));
-                self.error = Some(ScanError { kind, offset });
-            }
+        if self.error.is_none()
+            && let Err(kind) = self.lexer.read(&mut rest)
+        {
+            let offset = self.scanned.saturating_add(distance(chunk, rest));
+            self.error = Some(ScanError { kind: *kind, offset });
         }
         self.scanned = self.scanned.saturating_add(distance(chunk, &[]));
     }
@@ -63,7 +63,7 @@ impl Scanner {
     pub fn finish(self) -> Result<RequestView, ScanError> {
         match self.error {
             Some(error) => Err(error),
-            None => self.lexer.finish().map_err(|kind| ScanError { kind, offset: self.scanned }),
+            None => self.lexer.finish().map_err(|kind| ScanError { kind: *kind, offset: self.scanned }),
         }
     }
 
@@ -77,6 +77,9 @@ impl Scanner {
         self.scanned
     }
 }
+
+/// An error on its way up; boxed, so that the hot loops return in a register.
+type Fault = Box<ScanErrorKind>;
 
 /// How many bytes of `chunk` stand before its tail `rest`.
 fn distance(chunk: &[u8], rest: &[u8]) -> u64 {

@@ -1,11 +1,11 @@
 //! The JSON grammar as a machine over bytes; the schema is told only what it asked to hear.
 //!
-//! INVARIANT: every step consumes at least one byte, or changes to a state whose next step does.
+//! INVARIANT: every turn of the loop consumes a byte, or changes to a state whose next turn does.
 
 use super::number::Number;
 use super::schema::{Kind, Plan, Schema};
-use super::text::{Mode, Text};
-use super::{MAX_DEPTH, ScanErrorKind};
+use super::text::{self, Mode, Text};
+use super::{Fault, MAX_DEPTH, ScanErrorKind};
 use crate::request::RequestView;
 
 /// The grammar's state. Small and of fixed size, whatever the body.
@@ -50,103 +50,124 @@ enum State {
 }
 
 impl Lexer {
-    /// Reads on in `rest`, which is not empty; on an error it is left at the byte at fault.
-    pub(super) fn step(&mut self, rest: &mut &[u8]) -> Result<(), ScanErrorKind> {
-        if matches!(self.state, State::Text) {
-            if self.text.step(rest)? {
-                self.text_ended()?;
-            }
-            return Ok(());
-        }
-        let Some((&byte, after)) = rest.split_first() else { return Ok(()) };
-        match self.state {
-            State::Number(mut number) => {
-                if number.push(byte) {
-                    self.state = State::Number(number);
-                } else if number.is_complete() {
-                    // The byte belongs to what follows the number.
-                    self.number_ended(number);
-                    return Ok(());
-                } else {
-                    return Err(ScanErrorKind::UnexpectedByte);
+    /// Reads all of `rest`; on an error it is left at the byte at fault.
+    pub(super) fn read(&mut self, rest: &mut &[u8]) -> Result<(), Fault> {
+        while let Some((&byte, after)) = rest.split_first() {
+            match self.state {
+                State::Text => {
+                    if self.text.step(rest)? {
+                        self.text_ended()?;
+                    }
                 }
+                State::Number(number) => self.number(number, rest)?,
+                State::Literal(left) => match left.split_first() {
+                    Some((&expected, left)) if expected == byte => {
+                        self.state = if left.is_empty() { State::After } else { State::Literal(left) };
+                        *rest = after;
+                    }
+                    _ => return Err(ScanErrorKind::UnexpectedByte.into()),
+                },
+                _ if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') => *rest = after,
+                state => *rest = self.token(state, byte, after)?,
             }
-            State::Literal(left) => match left.split_first() {
-                Some((&expected, left)) if expected == byte => {
-                    self.state = if left.is_empty() { State::After } else { State::Literal(left) };
-                }
-                _ => return Err(ScanErrorKind::UnexpectedByte),
-            },
-            _ if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') => {}
-            _ => self.token(byte)?,
         }
-        *rest = after;
         Ok(())
     }
 
     /// The body is over.
-    pub(super) fn finish(self) -> Result<RequestView, ScanErrorKind> {
+    pub(super) fn finish(self) -> Result<RequestView, Fault> {
         match self.state {
             State::End => Ok(self.schema.finish(self.text.marks)),
-            State::Start => Err(ScanErrorKind::Empty),
-            _ => Err(ScanErrorKind::UnexpectedEnd),
+            State::Start => Err(ScanErrorKind::Empty.into()),
+            _ => Err(ScanErrorKind::UnexpectedEnd.into()),
         }
     }
 
-    /// The first byte of a token.
-    fn token(&mut self, byte: u8) -> Result<(), ScanErrorKind> {
-        match (self.state, byte) {
-            (State::Start, 0xef) => Err(ScanErrorKind::ByteOrderMark),
-            (State::Start | State::Value | State::FirstElement, b'{' | b'[') => self.open(byte == b'{'),
-            (State::FirstElement, b']') => self.close(false),
-            (State::FirstKey, b'}') => self.close(true),
-            (State::Start | State::Value | State::FirstElement, _) => self.value(byte),
-            (State::FirstKey | State::Key, b'"') => {
-                self.begin_text(if self.reads() { Mode::Key } else { Mode::SkippedKey });
-                Ok(())
-            }
-            (State::Colon, b':') => {
-                self.state = State::Value;
-                Ok(())
-            }
-            (State::After, b',') => {
-                self.state = if self.in_object() { State::Key } else { State::Value };
-                Ok(())
-            }
-            (State::After, b'}') => self.close(true),
-            (State::After, b']') => self.close(false),
-            (State::End, _) => Err(ScanErrorKind::TrailingData),
-            _ => Err(ScanErrorKind::UnexpectedByte),
+    /// The first byte of a token, and the whole token where that is cheap; gives what is left after it.
+    fn token<'a>(&mut self, state: State, byte: u8, after: &'a [u8]) -> Result<&'a [u8], Fault> {
+        match (state, byte) {
+            (State::After, b',') => self.state = if self.in_object() { State::Key } else { State::Value },
+            (State::Colon, b':') => self.state = State::Value,
+            (State::FirstKey | State::Key, b'"') => return self.key(after),
+            (State::After | State::FirstKey, b'}') => self.close(true)?,
+            (State::After | State::FirstElement, b']') => self.close(false)?,
+            (State::Start | State::Value | State::FirstElement, b'{' | b'[') => self.open(byte == b'{')?,
+            (State::Value | State::FirstElement | State::Start, b'"') => return self.string(after),
+            (State::Start, 0xef) => return Err(ScanErrorKind::ByteOrderMark.into()),
+            (State::Value | State::FirstElement | State::Start, _) => self.scalar(byte)?,
+            (State::End, _) => return Err(ScanErrorKind::TrailingData.into()),
+            _ => return Err(ScanErrorKind::UnexpectedByte.into()),
         }
+        Ok(after)
     }
 
-    /// A value that is no container.
-    fn value(&mut self, byte: u8) -> Result<(), ScanErrorKind> {
+    fn key<'a>(&mut self, after: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let reads = self.reads();
+        let Some((key, tail)) = text::whole_key(after) else {
+            self.begin_text(if reads { Mode::Key } else { Mode::SkippedKey });
+            return Ok(after);
+        };
+        if reads {
+            self.schema.key(key)?;
+        }
+        self.state = State::Colon;
+        Ok(tail)
+    }
+
+    /// A string value.
+    fn string<'a>(&mut self, after: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let plan = if self.reads() { self.schema.begin(Kind::Text)? } else { Plan::Skip };
+        if let Plan::Keep(limit) = plan {
+            self.begin_text(Mode::Kept(limit));
+        } else if let Some(tail) = text::whole_value(after) {
+            self.state = State::After;
+            return Ok(tail);
+        } else {
+            self.begin_text(Mode::Fresh);
+        }
+        Ok(after)
+    }
+
+    /// A value that is neither container nor string.
+    fn scalar(&mut self, byte: u8) -> Result<(), Fault> {
         let (kind, state) = match byte {
-            b'"' => (Kind::Text, State::Text),
             b't' => (Kind::True, State::Literal(b"rue")),
             b'f' => (Kind::False, State::Literal(b"alse")),
             b'n' => (Kind::Null, State::Literal(b"ull")),
             _ => match Number::begin(byte) {
                 Some(number) => (Kind::Number, State::Number(number)),
-                None => return Err(ScanErrorKind::UnexpectedByte),
+                None => return Err(ScanErrorKind::UnexpectedByte.into()),
             },
         };
-        let plan = if self.reads() { self.schema.begin(kind)? } else { Plan::Skip };
-        if kind == Kind::Text {
-            self.begin_text(match plan {
-                Plan::Keep(limit) => Mode::Kept(limit),
-                Plan::Enter | Plan::Skip => Mode::Fresh,
-            });
-        } else {
-            self.state = state;
+        if self.reads() {
+            self.schema.begin(kind)?;
         }
+        self.state = state;
         Ok(())
     }
 
-    fn open(&mut self, object: bool) -> Result<(), ScanErrorKind> {
+    /// The rest of a number; the byte after it is left where it is.
+    fn number(&mut self, mut number: Number, rest: &mut &[u8]) -> Result<(), Fault> {
+        while let Some((&byte, after)) = rest.split_first() {
+            if number.push(byte) {
+                *rest = after;
+            } else if number.is_complete() {
+                if self.reads() {
+                    self.schema.number(number.value());
+                }
+                self.state = State::After;
+                return Ok(());
+            } else {
+                return Err(ScanErrorKind::UnexpectedByte.into());
+            }
+        }
+        self.state = State::Number(number);
+        Ok(())
+    }
+
+    fn open(&mut self, object: bool) -> Result<(), Fault> {
         if self.depth >= MAX_DEPTH {
-            return Err(ScanErrorKind::TooDeep);
+            return Err(ScanErrorKind::TooDeep.into());
         }
         let plan =
             if self.reads() { self.schema.begin(if object { Kind::Object } else { Kind::Array })? } else { Plan::Skip };
@@ -159,9 +180,9 @@ impl Lexer {
         Ok(())
     }
 
-    fn close(&mut self, object: bool) -> Result<(), ScanErrorKind> {
+    fn close(&mut self, object: bool) -> Result<(), Fault> {
         if self.in_object() != object {
-            return Err(ScanErrorKind::UnexpectedByte);
+            return Err(ScanErrorKind::UnexpectedByte.into());
         }
         if self.reads() {
             self.schema.close()?;
@@ -179,12 +200,12 @@ impl Lexer {
         self.state = State::Text;
     }
 
-    fn text_ended(&mut self) -> Result<(), ScanErrorKind> {
+    fn text_ended(&mut self) -> Result<(), Fault> {
         let (kept, too_long) = self.text.kept();
         match self.text.mode() {
             Mode::Key => {
                 if too_long {
-                    return Err(ScanErrorKind::KeyTooLong);
+                    return Err(ScanErrorKind::KeyTooLong.into());
                 }
                 self.schema.key(kept)?;
                 self.state = State::Colon;
@@ -197,13 +218,6 @@ impl Lexer {
             Mode::Fresh | Mode::Watched | Mode::Skipped => self.state = State::After,
         }
         Ok(())
-    }
-
-    fn number_ended(&mut self, number: Number) {
-        if self.reads() {
-            self.schema.number(number.value());
-        }
-        self.state = State::After;
     }
 
     /// Does the schema read where we are?

@@ -67,5 +67,5 @@ impl Number {
 }
 
 fn digit(byte: u8) -> Option<u32> {
-    char::from(byte).to_digit(10)
+    byte.checked_sub(b'0').filter(|digit| *digit < 10).map(u32::from)
 }

@@ -3,7 +3,9 @@
 //! INVARIANT: a key listed for a node may stand in it once; every other key is free.
 
 use super::text::Marks;
-use super::{MAX_ALLOWED, MAX_CONTAINER, MAX_DECLARATIONS, MAX_HINT, MAX_MODEL, MAX_NAME, MAX_TYPE, ScanErrorKind};
+use super::{
+    Fault, MAX_ALLOWED, MAX_CONTAINER, MAX_DECLARATIONS, MAX_HINT, MAX_MODEL, MAX_NAME, MAX_TYPE, ScanErrorKind,
+};
 use crate::request::{
     DATED_PREFIX, Keyword, NamedTool, OWN_CONTAINER, RequestView, ToolChoice, ToolDeclaration, WEB_SEARCH,
 };
@@ -186,7 +188,7 @@ fn keys(node: Node) -> &'static [(&'static str, Slot)] {
 
 impl Schema {
     /// A key of the innermost container.
-    pub(super) fn key(&mut self, key: &[u8]) -> Result<(), ScanErrorKind> {
+    pub(super) fn key(&mut self, key: &[u8]) -> Result<(), Fault> {
         self.slot = Slot::Free;
         let entries = self.entries;
         let Some(frame) = self.frames.last_mut() else { return Ok(()) };
@@ -194,7 +196,7 @@ impl Schema {
         for (name, slot) in keys(frame.node) {
             if name.as_bytes() == key {
                 if frame.seen & bit != 0 {
-                    return Err(ScanErrorKind::DuplicateKey(path(frame.node, entries, name)));
+                    return Err(ScanErrorKind::DuplicateKey(path(frame.node, entries, name)).into());
                 }
                 frame.seen |= bit;
                 self.slot = *slot;
@@ -206,16 +208,16 @@ impl Schema {
     }
 
     /// A value begins.
-    pub(super) fn begin(&mut self, kind: Kind) -> Result<Plan, ScanErrorKind> {
+    pub(super) fn begin(&mut self, kind: Kind) -> Result<Plan, Fault> {
         let slot = self.current();
         match (slot, kind) {
             (Slot::Root, Kind::Object) => Ok(self.enter(Node::Root)),
-            (Slot::Root, _) => Err(ScanErrorKind::NotAnObject),
+            (Slot::Root, _) => Err(ScanErrorKind::NotAnObject.into()),
             (Slot::Model, Kind::Text) => Ok(Plan::Keep(MAX_MODEL)),
             (Slot::Tools, Kind::Array) => Ok(self.enter(Node::Tools)),
             (Slot::Model | Slot::Tools | Slot::Stream | Slot::MaxToolIterations, Kind::Null) => Ok(Plan::Skip),
-            (Slot::Model, _) => Err(ScanErrorKind::WrongType { param: "model", expected: "a string" }),
-            (Slot::Tools, _) => Err(ScanErrorKind::WrongType { param: "tools", expected: "an array" }),
+            (Slot::Model, _) => Err(ScanErrorKind::WrongType { param: "model", expected: "a string" }.into()),
+            (Slot::Tools, _) => Err(ScanErrorKind::WrongType { param: "tools", expected: "an array" }.into()),
             (Slot::Stream, _) => {
                 self.view.stream = kind == Kind::True;
                 self.unusable_if(!matches!(kind, Kind::True | Kind::False), "stream");
@@ -253,7 +255,7 @@ impl Schema {
     }
 
     /// A kept text has ended; `cut_at` is its limit if it was longer.
-    pub(super) fn text(&mut self, bytes: &[u8], cut_at: Option<usize>) -> Result<(), ScanErrorKind> {
+    pub(super) fn text(&mut self, bytes: &[u8], cut_at: Option<usize>) -> Result<(), Fault> {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
             // The scanner has checked it: only a cut can leave half a character.
@@ -263,7 +265,7 @@ impl Schema {
         match self.current() {
             Slot::Model => match whole() {
                 Some(model) => self.view.model = Some(model),
-                None => return Err(ScanErrorKind::ValueTooLong { param: "model".to_owned(), limit: MAX_MODEL }),
+                None => return Err(ScanErrorKind::ValueTooLong { param: "model".to_owned(), limit: MAX_MODEL }.into()),
             },
             Slot::ToolType => self.tool.kind.set(text, cut_at),
             Slot::ToolName => self.tool.name.set(text, cut_at),
@@ -287,14 +289,14 @@ impl Schema {
     }
 
     /// The innermost container ends.
-    pub(super) fn close(&mut self) -> Result<(), ScanErrorKind> {
+    pub(super) fn close(&mut self) -> Result<(), Fault> {
         match self.frames.pop().map(|frame| frame.node) {
             Some(Node::Tool) => self.declare(),
             Some(Node::Allowed) => {
                 let entry = std::mem::take(&mut self.allowed);
                 let list = &mut self.view.tool_choice.get_or_insert_default().allowed;
                 if list.len() >= MAX_ALLOWED {
-                    return Err(ScanErrorKind::TooManyAllowed);
+                    return Err(ScanErrorKind::TooManyAllowed.into());
                 }
                 list.push(entry);
                 Ok(())
@@ -338,12 +340,12 @@ impl Schema {
         &mut self.view.tool_choice.get_or_insert_default().tool
     }
 
-    fn container(&mut self, id: &str, cut_at: Option<usize>) -> Result<(), ScanErrorKind> {
+    fn container(&mut self, id: &str, cut_at: Option<usize>) -> Result<(), Fault> {
         if !id.starts_with(OWN_CONTAINER) {
             return Ok(());
         }
         if let Some(limit) = cut_at {
-            return Err(ScanErrorKind::ValueTooLong { param: "container".to_owned(), limit });
+            return Err(ScanErrorKind::ValueTooLong { param: "container".to_owned(), limit }.into());
         }
         match &self.view.own_container {
             Some(other) => self.view.containers_differ |= other != id,
@@ -353,7 +355,7 @@ impl Schema {
     }
 
     /// An entry of `tools` is complete.
-    fn declare(&mut self) -> Result<(), ScanErrorKind> {
+    fn declare(&mut self) -> Result<(), Fault> {
         let index = self.entries.saturating_sub(1);
         let kind = &self.tool.kind;
         if !kind.present {
@@ -368,11 +370,11 @@ impl Schema {
         };
         for (held, field) in [(kind, "type"), (&self.tool.name, "name"), (&self.tool.hint, "purpose_hint")] {
             if let Some(limit) = held.cut_at {
-                return Err(ScanErrorKind::ValueTooLong { param: format!("tools[{index}].{field}"), limit });
+                return Err(ScanErrorKind::ValueTooLong { param: format!("tools[{index}].{field}"), limit }.into());
             }
         }
         if self.view.declarations.len() >= MAX_DECLARATIONS {
-            return Err(ScanErrorKind::TooManyDeclarations);
+            return Err(ScanErrorKind::TooManyDeclarations.into());
         }
         self.view.declarations.push(ToolDeclaration {
             index,

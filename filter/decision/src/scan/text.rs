@@ -2,8 +2,8 @@
 //!
 //! INVARIANT: a string that is not kept costs no allocation, however long it is.
 
-use super::ScanErrorKind;
 use super::block::{self, Stop};
+use super::{Fault, ScanErrorKind};
 use crate::format::hex;
 use crate::request::{MINTED, OWN_FILES};
 
@@ -56,9 +56,6 @@ enum Escape {
     Unicode { digits: u8, value: u16 },
 }
 
-/// Strings shorter than this are not worth a call to memchr.
-const NEAR: usize = 16;
-
 impl Text {
     /// A string begins, its quote already read. `limit` of a key is [`super::MAX_KEY`].
     pub(super) fn begin(&mut self, mode: Mode) {
@@ -81,7 +78,7 @@ impl Text {
     }
 
     /// Reads on; `true` when the closing quote has been read.
-    pub(super) fn step(&mut self, rest: &mut &[u8]) -> Result<bool, ScanErrorKind> {
+    pub(super) fn step(&mut self, rest: &mut &[u8]) -> Result<bool, Fault> {
         match self.escape {
             Escape::None => self.plain(rest),
             Escape::Begun => self.escaped(rest).map(|()| false),
@@ -90,7 +87,7 @@ impl Text {
     }
 
     /// Unescaped bytes, up to the quote, a backslash or the end of the chunk.
-    fn plain(&mut self, rest: &mut &[u8]) -> Result<bool, ScanErrorKind> {
+    fn plain(&mut self, rest: &mut &[u8]) -> Result<bool, Fault> {
         if self.mode == Mode::Fresh {
             self.mode = match rest.first() {
                 Some(b'c' | b'f' | b'o' | b'\\') => Mode::Watched,
@@ -108,7 +105,7 @@ impl Text {
         *rest = tail;
         let Some((&byte, after)) = tail.split_first() else { return Ok(false) };
         if !self.utf8.is_complete() {
-            return Err(ScanErrorKind::InvalidUtf8);
+            return Err(ScanErrorKind::InvalidUtf8.into());
         }
         if byte == b'"' {
             self.lone_surrogate()?;
@@ -160,7 +157,7 @@ impl Text {
         }
     }
 
-    fn escaped(&mut self, rest: &mut &[u8]) -> Result<(), ScanErrorKind> {
+    fn escaped(&mut self, rest: &mut &[u8]) -> Result<(), Fault> {
         let Some((&byte, after)) = rest.split_first() else { return Ok(()) };
         let plain = match byte {
             b'"' | b'\\' | b'/' => byte,
@@ -174,7 +171,7 @@ impl Text {
                 *rest = after;
                 return Ok(());
             }
-            _ => return Err(ScanErrorKind::InvalidEscape),
+            _ => return Err(ScanErrorKind::InvalidEscape.into()),
         };
         self.lone_surrogate()?;
         self.keep_char(char::from(plain));
@@ -183,7 +180,7 @@ impl Text {
         Ok(())
     }
 
-    fn unicode(&mut self, rest: &mut &[u8], digits: u8, value: u16) -> Result<(), ScanErrorKind> {
+    fn unicode(&mut self, rest: &mut &[u8], digits: u8, value: u16) -> Result<(), Fault> {
         let Some((&byte, after)) = rest.split_first() else { return Ok(()) };
         let digit = hex(byte).ok_or(ScanErrorKind::InvalidEscape)?;
         let value = (value << 4) | u16::from(digit);
@@ -198,7 +195,7 @@ impl Text {
     }
 
     /// One UTF-16 code unit from a `\u` escape.
-    fn code_unit(&mut self, unit: u16) -> Result<(), ScanErrorKind> {
+    fn code_unit(&mut self, unit: u16) -> Result<(), Fault> {
         if matches!(self.mode, Mode::Skipped | Mode::SkippedKey) {
             return Ok(());
         }
@@ -222,10 +219,10 @@ impl Text {
     }
 
     /// Something other than its second half follows half a surrogate pair, if there is one.
-    fn lone_surrogate(&mut self) -> Result<(), ScanErrorKind> {
+    fn lone_surrogate(&mut self) -> Result<(), Fault> {
         match (self.high.take(), self.mode) {
             (None, _) => Ok(()),
-            (Some(_), Mode::Key | Mode::Kept(_)) => Err(ScanErrorKind::InvalidEscape),
+            (Some(_), Mode::Key | Mode::Kept(_)) => Err(ScanErrorKind::InvalidEscape.into()),
             (Some(_), _) => {
                 self.mode = Mode::Skipped;
                 Ok(())
@@ -245,7 +242,7 @@ impl Text {
     }
 
     /// Raw bytes of the string: `run`, the beginning of `rest`. On an error `rest` is left at the byte at fault.
-    fn keep(&mut self, rest: &mut &[u8], run: &[u8]) -> Result<(), ScanErrorKind> {
+    fn keep(&mut self, rest: &mut &[u8], run: &[u8]) -> Result<(), Fault> {
         let limit = match self.mode {
             Mode::Skipped => return Ok(()),
             Mode::Watched | Mode::Fresh => {
@@ -259,10 +256,10 @@ impl Text {
         if !(self.utf8.is_complete() && run.iter().all(|byte| (0x20..0x80).contains(byte))) {
             for &byte in run {
                 if !self.utf8.push(byte) {
-                    return Err(ScanErrorKind::InvalidUtf8);
+                    return Err(ScanErrorKind::InvalidUtf8.into());
                 }
                 if byte < 0x20 {
-                    return Err(ScanErrorKind::ControlCharacter);
+                    return Err(ScanErrorKind::ControlCharacter.into());
                 }
                 *rest = rest.get(1..).unwrap_or_default();
             }
@@ -274,7 +271,7 @@ impl Text {
     fn hold(&mut self, bytes: &[u8], limit: usize) {
         let room = limit.saturating_sub(self.kept.len());
         self.too_long |= bytes.len() > room;
-        self.kept.extend(bytes.iter().take(room));
+        self.kept.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 
     /// Bytes of a string that so far begins like an id of ours.
@@ -300,16 +297,57 @@ impl Text {
     }
 }
 
+/// A string value that matters to nobody and ends in this chunk: what stands after it. `None`: read it step by step.
+pub(super) fn whole_value(rest: &[u8]) -> Option<&[u8]> {
+    // Begins like an id of ours, or may.
+    if matches!(rest, [b'f', b'i', ..] | [b'c', b'f', ..] | [b'o', b't', ..] | [b'\\', ..] | [_] | []) {
+        return None;
+    }
+    match rest.get(plain_len(rest)..)? {
+        [b'"', tail @ ..] => Some(tail),
+        _ => None,
+    }
+}
+
+/// A key of plain ASCII that ends in this chunk, and what stands after it. `None`: read it step by step.
+pub(super) fn whole_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let plain = |byte: &u8| (0x20..0x80).contains(byte) && !matches!(byte, b'"' | b'\\');
+    let (key, tail) = rest.split_at_checked(rest.iter().take(super::MAX_KEY).position(|byte| !plain(byte))?)?;
+    match tail {
+        [b'"', tail @ ..] => Some((key, tail)),
+        _ => None,
+    }
+}
+
+/// Words looked at before memchr is called: most strings of a request are shorter.
+const NEAR_WORDS: usize = 4;
+
 /// Length of the run before the next quote or backslash.
 fn plain_len(rest: &[u8]) -> usize {
-    let special = |byte: &u8| matches!(byte, b'"' | b'\\');
-    if let Some(near) = rest.iter().take(NEAR).position(special) {
-        return near;
+    let mut far = rest;
+    let mut near: usize = 0;
+    for _ in 0..NEAR_WORDS {
+        let Some((word, tail)) = far.split_first_chunk::<8>() else { break };
+        let word = u64::from_le_bytes(*word);
+        let special = zero_bytes(word ^ every(b'"')) | zero_bytes(word ^ every(b'\\'));
+        if special != 0 {
+            // The lowest mark is exact; those above it may be carries.
+            return near.saturating_add(usize::try_from(special.trailing_zeros() >> 3).unwrap_or(0));
+        }
+        near = near.saturating_add(8);
+        far = tail;
     }
-    match rest.get(NEAR..) {
-        Some(far) => NEAR.saturating_add(memchr::memchr2(b'"', b'\\', far).unwrap_or(far.len())),
-        None => rest.len(),
-    }
+    near.saturating_add(memchr::memchr2(b'"', b'\\', far).unwrap_or(far.len()))
+}
+
+/// Marks the bytes of a word that are zero, at their highest bit.
+fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(every(0x01)) & !word & every(0x80)
+}
+
+/// This byte eight times.
+const fn every(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
 }
 
 /// Validates UTF-8 across chunks (table 3-7 of the Unicode standard).

@@ -1,0 +1,220 @@
+//! Puts the parts together, runs them, and takes them down in good order; the only place that knows concrete types.
+//!
+//! INVARIANT: when `run` returns, no request is served any more and every sandbox session has been handed back.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use decision::config::IdentityConfig;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::Clock;
+use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
+use crate::http::listener::{Ending, Listener, ListenerLimits};
+use crate::http::{Services, router};
+use crate::ids::IdSource;
+use crate::keys::{self, KeyError};
+use crate::policy::{PolicyBasis, PolicyHolder};
+use crate::repository::{Repository, RepositoryError};
+use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
+use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
+use crate::sandbox::{Reaper, SandboxBackend};
+use crate::telemetry::Metrics;
+use crate::tool_loop::Engine;
+use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
+
+/// Why the sidecar does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The data folder cannot be made.
+    #[error("data_dir {path} cannot be used", path = .path.display())]
+    DataDir {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The sidecar cannot listen.
+    #[error("sidecar_listen {address} cannot be listened on")]
+    Listen {
+        /// Where.
+        address: ListenAddress,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A key or a secret.
+    #[error("the keys cannot be set up")]
+    Keys(#[from] KeyError),
+    /// The database.
+    #[error("the database cannot be used")]
+    Repository(#[from] RepositoryError),
+    /// The way to the models.
+    #[error("the model client cannot be set up")]
+    Models(#[source] UpstreamError),
+    /// The embedded sandbox.
+    #[error(transparent)]
+    Sandbox(StartupRefusal),
+    /// The client of a contract-v1 server.
+    #[error("the sandbox's client cannot be set up")]
+    RemoteSandbox(#[source] HttpSettingsError),
+}
+
+/// What comes in from outside: a test brings its own.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub ids: Arc<dyn IdSource>,
+}
+
+/// Everything, ready to serve.
+#[derive(Debug)]
+pub struct App {
+    services: Arc<Services>,
+    listener: Listener,
+    limits: ListenerLimits,
+    poll: Duration,
+    drain_timeout: Duration,
+    /// Connections and code turns: what a drain waits for.
+    requests: TaskTracker,
+    /// What serves them: accept loop, snapshot, reaper.
+    background: TaskTracker,
+}
+
+impl App {
+    /// Opens everything and listens; serves nothing yet.
+    pub async fn build(config: &Config, parts: Parts) -> Result<Self, AppError> {
+        let hop_secret = hop_secret(config, &*parts.ids)?;
+        let repository = open_repository(config, &parts).await?;
+        let sandbox = build_sandbox(config, &parts.ids).await?;
+        let basis = PolicyBasis {
+            default_executor: config.code_execution_executor,
+            sandbox_available: sandbox.is_some(),
+            allowed_images: config.sandbox.allowed_images.clone(),
+            max_age: config.policy.max_age,
+        };
+        let policy = PolicyHolder::start(repository.clone(), Arc::clone(&parts.clock), basis).await?;
+        let (requests, background) = (TaskTracker::new(), TaskTracker::new());
+        let target = match &config.model_url {
+            Some(url) => ModelTarget::Url(url.clone()),
+            None => ModelTarget::Unix(config.model_socket()),
+        };
+        let models = ModelClient::new(target, config.upstream).map_err(AppError::Models)?;
+        let reaper = sandbox.as_ref().map(|sandbox| {
+            let (reaper, work) = Reaper::new(Arc::clone(sandbox));
+            background.spawn(work);
+            reaper
+        });
+        let engine = Arc::new(Engine {
+            models: models.clone(),
+            reaper,
+            clock: Arc::clone(&parts.clock),
+            ids: Arc::clone(&parts.ids),
+            limits: config.tool_loop,
+            tasks: requests.clone(),
+        });
+        let listener = Listener::bind(&config.sidecar_listen)
+            .await
+            .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
+        let services = Arc::new(Services {
+            filter_config: config.filter_config(&hop_secret),
+            hop_secret,
+            master_key: config.master_key.clone(),
+            body_timeout: config.http.body_timeout,
+            exec_timeout_s: config.sandbox.exec_timeout_s,
+            repository,
+            policy: Arc::new(policy),
+            models,
+            engine,
+            sandbox,
+            metrics: Metrics::new(),
+            clock: parts.clock,
+            ids: parts.ids,
+        });
+        let limits =
+            ListenerLimits { max_connections: config.http.max_connections, header_timeout: config.http.header_timeout };
+        let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
+        Ok(Self { services, listener, limits, poll, drain_timeout, requests, background })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &ListenAddress {
+        self.listener.address()
+    }
+
+    /// Serves until `stop` is ready, then drains.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let ending = Ending::default();
+        let repository = self.services.repository.clone();
+        let policy = Arc::clone(&self.services.policy);
+        self.background.spawn(policy.keep_fresh(self.poll, ending.stop.clone()));
+        let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
+        self.background.spawn(served);
+        stop.await;
+        tracing::info!(open = self.requests.len(), "stopping: no new requests");
+        ending.stop.cancel();
+        self.requests.close();
+        if tokio::time::timeout(self.drain_timeout, self.requests.wait()).await.is_err() {
+            tracing::warn!(open = self.requests.len(), "http.drain_timeout_ms is over: open requests are given up");
+            ending.abandon.cancel();
+            // What is left ends at its next step, for its client is gone.
+            drop(tokio::time::timeout(self.drain_timeout, self.requests.wait()).await);
+        }
+        // With the last request went the last handle on the reaper; it ends when every session is destroyed.
+        self.background.close();
+        if tokio::time::timeout(self.drain_timeout, self.background.wait()).await.is_err() {
+            tracing::error!("http.drain_timeout_ms is over: sandbox sessions may be left");
+        }
+        repository.close().await;
+        tracing::info!("stopped");
+    }
+}
+
+/// Opens the database of this config, makes the default owner and, where keys are asked for, the first key.
+pub async fn open_repository(config: &Config, parts: &Parts) -> Result<Repository, AppError> {
+    make_private_dir(&config.data_dir)?;
+    let repository = Repository::open(&config.database, Arc::clone(&parts.clock)).await?;
+    keys::ensure_default_owner(&repository).await?;
+    if config.identity == IdentityConfig::OtariKey {
+        let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
+        keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
+    }
+    Ok(repository)
+}
+
+/// The secret between Envoy and sidecar, made if this is the first to need it.
+pub fn hop_secret(config: &Config, ids: &dyn IdSource) -> Result<Secret, AppError> {
+    make_private_dir(&config.data_dir)?;
+    match &config.hop_secret {
+        Some(secret) => Ok(secret.clone()),
+        None => Ok(keys::secret_file(&config.hop_secret_file(), || Secret::new(ids.hex128() + &ids.hex128()))?),
+    }
+}
+
+fn make_private_dir(path: &Path) -> Result<(), AppError> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| AppError::DataDir { path: path.to_owned(), source })
+}
+
+async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {
+    match &config.sandbox.backend {
+        SandboxBackendConfig::None => Ok(None),
+        SandboxBackendConfig::Embedded(settings) => {
+            let settings = ProcessSettings::clone(settings);
+            let started = Box::pin(ProcessSandbox::start(settings, Arc::clone(ids))).await;
+            Ok(Some(started.map_err(AppError::Sandbox)?))
+        }
+        SandboxBackendConfig::Http(settings) => {
+            Ok(Some(Arc::new(HttpSandbox::new(settings.clone()).map_err(AppError::RemoteSandbox)?)))
+        }
+    }
+}

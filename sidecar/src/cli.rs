@@ -1,0 +1,162 @@
+//! The command line: which command, which config file, what it prints and how it ends.
+//!
+//! INVARIANT: answers go to standard output and nothing else does; a failure is one clear text on standard error.
+
+mod health;
+mod keys;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::app::{self, App, AppError, Parts};
+use crate::clock::SystemClock;
+use crate::config::{Config, ConfigProblem, Environment};
+use crate::envoy_config::{self, RenderError};
+use crate::ids::SystemIds;
+use crate::telemetry;
+
+/// The native side of otari-envoy.
+#[derive(Debug, Parser)]
+#[command(name = "otari-sidecar", version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve Envoy until SIGTERM or SIGINT.
+    Serve(ConfigFile),
+    /// Print Envoy's configuration.
+    EnvoyConfig {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// The built filter.
+        #[arg(long, value_name = "PATH", default_value = "filter.wasm")]
+        filter: PathBuf,
+    },
+    /// Say everything that is wrong with the config file.
+    CheckConfig(ConfigFile),
+    /// Make, list and revoke keys.
+    Keys {
+        #[command(flatten)]
+        file: ConfigFile,
+        #[command(subcommand)]
+        command: keys::KeysCommand,
+    },
+    /// Bring the database's schema up to date. `serve` does so too.
+    Migrate(ConfigFile),
+    /// Ask a running sidecar whether it is ready.
+    Health(ConfigFile),
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The config file.
+    #[arg(long, value_name = "FILE", default_value = "otari.yaml", global = true)]
+    config: PathBuf,
+}
+
+/// A command that did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error("the configuration has {} problem(s):{}", .0.len(), list(.0))]
+    Config(Vec<ConfigProblem>),
+    #[error(transparent)]
+    App(#[from] AppError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error("{0}")]
+    Refused(String),
+    #[error("the answer could not be written")]
+    Output(#[from] io::Error),
+}
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // Help goes to standard output, mistakes to standard error; a closed pipe is nobody's loss.
+            usage.print().ok();
+            return if usage.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli.command, &Environment::of_process()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            writeln!(io::stderr(), "otari-sidecar: {}", telemetry::chain(&error)).ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
+    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            Command::Serve(file) => serve(&load(&file, env)?, parts).await,
+            Command::EnvoyConfig { file, filter } => envoy_config(&load(&file, env)?, filter, &parts),
+            Command::CheckConfig(file) => {
+                load(&file, env)?;
+                Ok(writeln!(io::stdout(), "{} is good", file.config.display())?)
+            }
+            Command::Keys { file, command } => keys::run(command, &load(&file, env)?, &parts).await,
+            Command::Migrate(file) => {
+                app::open_repository(&load(&file, env)?, &parts).await?.close().await;
+                Ok(writeln!(io::stdout(), "the database is up to date")?)
+            }
+            Command::Health(file) => health::ask(&load(&file, env)?.sidecar_listen).await,
+        }
+    })
+}
+
+fn load(file: &ConfigFile, env: &Environment) -> Result<Config, CommandError> {
+    Config::load(&file.config, env).map_err(CommandError::Config)
+}
+
+async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
+    telemetry::start_log(&config.log);
+    for name in &config.ignored_environment {
+        tracing::warn!(variable = name, "this variable starts with OTARI_ but is no key of the configuration");
+    }
+    // Before anything is built: a signal during the start must stop it too, and not kill it half-way.
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let app = App::build(config, parts).await?;
+    tracing::info!(address = %app.address(), "serving");
+    app.run(async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+    .await;
+    Ok(())
+}
+
+fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<(), CommandError> {
+    let filter = std::path::absolute(&filter)?;
+    if !filter.is_file() {
+        let text =
+            format!("there is no filter at {}: build it with `make filter`, name it with --filter", filter.display());
+        return Err(CommandError::Refused(text));
+    }
+    let Some(ca_bundle) = envoy_config::system_ca_bundle() else {
+        let text = "this system has no bundle of certificates: install the package `ca-certificates`".to_owned();
+        return Err(CommandError::Refused(text));
+    };
+    let secret = app::hop_secret(config, &*parts.ids)?;
+    let text = envoy_config::render(&config.envoy_input(&secret, filter, ca_bundle))?;
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+fn list(problems: &[ConfigProblem]) -> String {
+    let lines: Vec<_> = problems.iter().map(|problem| format!("\n  {problem}")).collect();
+    lines.concat()
+}

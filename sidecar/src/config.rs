@@ -1,0 +1,283 @@
+//! The one file that drives sidecar, filter and Envoy, checked whole before anything starts.
+//!
+//! INVARIANT: only this module reads the environment, and a `Config` that exists has no problem left in it.
+
+mod environment;
+pub mod keys;
+mod models;
+mod problem;
+mod read;
+mod reader;
+pub mod reference;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, PolicySource, ProviderInfo, ProviderKind};
+use decision::format::ApiFormat;
+use decision::policy::Preference;
+
+use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, SidecarAddress};
+use crate::repository::Database;
+use crate::sandbox::process::ProcessSettings;
+use crate::sandbox::remote::HttpSettings;
+use crate::tool_loop::Limits;
+use crate::upstream::ModelLimits;
+
+pub use environment::{Environment, Secret};
+pub use problem::ConfigProblem;
+
+/// Path of the snapshot on the sidecar's listener.
+pub const SNAPSHOT_PATH: &str = "/otari/internal/snapshot";
+/// Name of the sidecar's cluster in Envoy.
+pub const SIDECAR_CLUSTER: &str = "sidecar";
+/// What Envoy calls the sidecar in `:authority` and `host`.
+pub const SIDECAR_AUTHORITY: &str = "sidecar.otari.internal";
+
+/// Everything the parts need to know, typed.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Envoy's public listener.
+    pub listen: SocketAddr,
+    /// Folder of everything kept, absolute.
+    pub data_dir: PathBuf,
+    /// The database.
+    pub database: Database,
+    /// Where the sidecar listens.
+    pub sidecar_listen: ListenAddress,
+    /// In a mesh: where model calls go instead of [`Config::model_socket`]. Ends without a slash.
+    pub model_url: Option<String>,
+    /// The secret between Envoy and sidecar, if the environment gives it; else it is kept in [`Config::hop_secret_file`].
+    pub hop_secret: Option<Secret>,
+    /// Longest request body on the model routes.
+    pub max_body_bytes: u64,
+    /// Prefixes of the API, such as `/v1`.
+    pub roots: Vec<String>,
+    /// Who runs declared code by default.
+    pub code_execution_executor: Preference,
+    /// Whether the filter answers `/otari/explain`.
+    pub explain: bool,
+    /// How callers are known.
+    pub identity: IdentityConfig,
+    /// Who the providers are.
+    pub providers: BTreeMap<String, Provider>,
+    /// Which model is whose; the first match wins.
+    pub models: Vec<ModelRule>,
+    /// How the snapshot travels.
+    pub policy: PolicyConfig,
+    /// Where code runs.
+    pub sandbox: SandboxConfig,
+    /// Limits of the tool loop.
+    pub tool_loop: Limits,
+    /// Patience with models.
+    pub upstream: ModelLimits,
+    /// Limits of the sidecar's listener.
+    pub http: HttpConfig,
+    /// Files and blobs.
+    pub files: FilesConfig,
+    /// The log.
+    pub log: LogConfig,
+    /// `OTARI_BOOTSTRAP_KEY`.
+    pub bootstrap_key: Option<Secret>,
+    /// `OTARI_MASTER_KEY`; without it the admin routes are off.
+    pub master_key: Option<Secret>,
+    /// Variables that start with `OTARI_` and mean nothing here; a person may have misspelt one.
+    pub ignored_environment: Vec<String>,
+}
+
+/// A place to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// A Unix socket, absolute path.
+    Unix(PathBuf),
+    /// An address of this host.
+    Tcp(SocketAddr),
+}
+
+/// One provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provider {
+    /// What it is, and so what it runs natively.
+    pub kind: ProviderKind,
+    /// Its address, without a slash at the end.
+    pub base_url: String,
+    /// Variable with the operator's own credential, for Envoy to add.
+    pub api_key_env: Option<String>,
+    /// Wires it serves, most natural first.
+    pub wires: Vec<ApiFormat>,
+}
+
+/// `policy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyConfig {
+    /// How often to look for changes.
+    pub poll: Duration,
+    /// How long an unconfirmed snapshot counts.
+    pub max_age: Duration,
+    /// Pins by workspace that need no database.
+    pub static_pins: BTreeMap<String, Preference>,
+}
+
+/// `sandbox`.
+#[derive(Debug, Clone)]
+pub struct SandboxConfig {
+    /// Where code runs.
+    pub backend: SandboxBackendConfig,
+    /// Wall clock of one execution, seconds.
+    pub exec_timeout_s: u32,
+    /// Images a workspace's policy may name.
+    pub allowed_images: Vec<String>,
+}
+
+/// `sandbox.backend` and what belongs to each.
+#[derive(Debug, Clone)]
+pub enum SandboxBackendConfig {
+    /// Processes of this host.
+    Embedded(Box<ProcessSettings>),
+    /// A contract-v1 server.
+    Http(HttpSettings),
+    /// Nowhere.
+    None,
+}
+
+/// `http`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Longest time for a request's head.
+    pub header_timeout: Duration,
+    /// Longest silence inside a request's body.
+    pub body_timeout: Duration,
+    /// How long a stop waits for open requests, and again for sandboxes.
+    pub drain_timeout: Duration,
+}
+
+/// `files`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesConfig {
+    /// Where blobs are.
+    pub url: String,
+    /// Longest upload.
+    pub max_bytes: u64,
+    /// Files kept of one execution.
+    pub output_max_files: u32,
+    /// Bytes kept of one execution's files.
+    pub output_max_bytes: u64,
+    /// Age at which files are swept.
+    pub retention_hours: Option<u64>,
+    /// How often; zero never.
+    pub sweep_interval: Duration,
+}
+
+/// `log`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// JSON lines instead of text.
+    pub json: bool,
+    /// Directives.
+    pub level: String,
+}
+
+impl Config {
+    /// Reads and checks the file, then the environment over it. Every problem found is in the answer.
+    pub fn load(path: &Path, env: &Environment) -> Result<Self, Vec<ConfigProblem>> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let fix = format!("the file cannot be read ({error}); name a readable one with --config");
+            vec![ConfigProblem::new("(file)", path.display().to_string(), fix)]
+        })?;
+        Self::parse(&text, env)
+    }
+
+    /// Checks the text of a file, then the environment over it.
+    pub fn parse(text: &str, env: &Environment) -> Result<Self, Vec<ConfigProblem>> {
+        read::read(text, env)
+    }
+
+    /// The filter's plugin configuration; the sidecar decides by the same one.
+    pub fn filter_config(&self, hop_secret: &Secret) -> FilterConfig {
+        let providers = self.providers.iter().map(|(name, provider)| {
+            (name.clone(), ProviderInfo { kind: provider.kind, wires: provider.wires.clone() })
+        });
+        FilterConfig {
+            identity: self.identity.clone(),
+            models: ModelTable { providers: providers.collect(), rules: self.models.clone() },
+            roots: self.roots.clone(),
+            max_body_bytes: self.max_body_bytes,
+            policy: PolicySource {
+                cluster: SIDECAR_CLUSTER.to_owned(),
+                authority: SIDECAR_AUTHORITY.to_owned(),
+                path: SNAPSHOT_PATH.to_owned(),
+                poll_ms: milliseconds(self.policy.poll),
+                max_age_ms: milliseconds(self.policy.max_age),
+                hop_secret: hop_secret.expose().to_owned(),
+            },
+            static_pins: self.policy.static_pins.clone(),
+            providers_routed: self.model_url.is_none(),
+            explain: self.explain,
+        }
+    }
+
+    /// What Envoy's bootstrap is rendered from. `wasm_path` is the built filter, `ca_bundle` what TLS to providers trusts.
+    pub fn envoy_input(&self, hop_secret: &Secret, wasm_path: PathBuf, ca_bundle: PathBuf) -> EnvoyConfigInput {
+        let providers = self.providers.iter().map(|(name, provider)| EnvoyProvider {
+            name: name.clone(),
+            kind: provider.kind,
+            base_url: provider.base_url.clone(),
+            api_key_env: provider.api_key_env.clone(),
+        });
+        EnvoyConfigInput {
+            listen: self.listen,
+            admin_socket: self.admin_socket(),
+            sidecar: match &self.sidecar_listen {
+                ListenAddress::Unix(path) => SidecarAddress::Unix(path.clone()),
+                ListenAddress::Tcp(address) => SidecarAddress::Tcp(*address),
+            },
+            model_socket: self.model_socket(),
+            hop_secret: hop_secret.expose().to_owned(),
+            providers: providers.collect(),
+            ca_bundle,
+            filter: self.filter_config(hop_secret),
+            wasm_path,
+            timeouts: EnvoyTimeouts::default(),
+        }
+    }
+
+    /// Envoy's listener for the sidecar's model calls: it adds the operator's credentials, so it is a socket of ours.
+    pub fn model_socket(&self) -> PathBuf {
+        self.data_dir.join("model.sock")
+    }
+
+    /// Envoy's admin interface: whoever reaches it can stop Envoy, so it is a socket of ours.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.data_dir.join("admin.sock")
+    }
+
+    /// Where the first key is kept unless the environment gives it.
+    pub fn bootstrap_key_file(&self) -> PathBuf {
+        self.data_dir.join("bootstrap-key")
+    }
+
+    /// Where the secret between Envoy and sidecar is kept unless the environment gives it.
+    pub fn hop_secret_file(&self) -> PathBuf {
+        self.data_dir.join("hop-secret")
+    }
+}
+
+impl std::fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

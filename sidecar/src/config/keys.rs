@@ -1,0 +1,216 @@
+//! Every scalar key of the config file: its name, kind, default and meaning, each once.
+//!
+//! INVARIANT: `docs/configuration.md` is written from this table, and nothing is read that is not in it.
+
+/// One scalar key.
+#[derive(Debug)]
+pub struct Key {
+    /// Dotted path in the file; `OTARI_` and its upper-case form is the environment's name for it.
+    pub path: &'static str,
+    /// What a value may be.
+    pub kind: Kind,
+    /// The default as one would write it; `None` means unset (`null`).
+    pub default: Option<&'static str>,
+    /// What it does, for a person.
+    pub doc: &'static str,
+}
+
+/// What the value of a key may be.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// Any text that is not blank.
+    Text,
+    /// `true` or `false`.
+    Bool,
+    /// A whole number within bounds, both included.
+    Integer(u64, u64),
+    /// One of these words, in any case.
+    Choice(&'static [&'static str]),
+    /// An IP address and a port.
+    Address,
+    /// `unix:` and a path, or an IP address and a port.
+    Listener,
+    /// An absolute `http://` or `https://` URL.
+    Url,
+    /// The name of an environment variable that holds a secret. Its value is never shown: people paste the secret itself.
+    EnvName,
+    /// The name of an HTTP header.
+    HeaderName,
+    /// The path of a file; taken from the working directory when it is relative.
+    Path,
+}
+
+impl Key {
+    /// The environment variable that overrides this key.
+    pub fn env_name(&self) -> String {
+        format!("OTARI_{}", self.path.replace('.', "_").to_ascii_uppercase())
+    }
+}
+
+impl Kind {
+    /// What to write, as the end of the sentence "write …".
+    pub fn wanted(self) -> String {
+        match self {
+            Self::Text => "some text".to_owned(),
+            Self::Bool => "true or false".to_owned(),
+            Self::Integer(min, max) => format!("a whole number from {min} to {max}"),
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Address => "an IP address and a port, such as 127.0.0.1:8080".to_owned(),
+            Self::Listener => "unix:/path/to.sock, or an IP address and a port, such as 127.0.0.1:8081".to_owned(),
+            Self::Url => "an http:// or https:// URL without user, query or fragment".to_owned(),
+            Self::EnvName => "the name of an environment variable (A-Z, 0-9 and _) that holds the secret".to_owned(),
+            Self::Path => "the path of a file".to_owned(),
+            Self::HeaderName => "the name of an HTTP header, in lower case".to_owned(),
+        }
+    }
+}
+
+macro_rules! keys {
+    ($($name:ident: $path:literal, $kind:expr, $default:expr, $doc:literal;)*) => {
+        $(#[doc = $doc] pub const $name: Key = Key { path: $path, kind: $kind, default: $default, doc: $doc };)*
+        /// All of them, in the order of the documentation.
+        pub const ALL: &[Key] = &[$($name),*];
+    };
+}
+
+const HOUR_MS: u64 = 3_600_000;
+const BYTES_MAX: u64 = 1 << 40;
+
+keys! {
+    LISTEN: "listen", Kind::Address, Some("127.0.0.1:8080"),
+        "Envoy's public listener. Everything else stays on loopback or Unix sockets.";
+    DATA_DIR: "data_dir", Kind::Path, Some("./.otari"),
+        "Folder of the database, blobs, sockets, the rendered Envoy configuration, `bootstrap-key` and `hop-secret` (both mode 0600). Relative to the working directory.";
+    DATABASE_URL: "database_url", Kind::Text, Some("sqlite"),
+        "`sqlite` keeps `otari.db` in `data_dir`.";
+    SIDECAR_LISTEN: "sidecar_listen", Kind::Listener, None,
+        "Where the sidecar listens for Envoy. Unset: `sidecar.sock` in `data_dir`.";
+    MODEL_URL: "model_url", Kind::Url, None,
+        "In an existing mesh: the address model calls go to. Set, providers and their credentials stay the mesh's own.";
+    HOP_SECRET_ENV: "hop_secret_env", Kind::EnvName, None,
+        "Environment variable with the secret between Envoy and sidecar. Unset: made once and kept in `data_dir/hop-secret`.";
+    MAX_BODY_BYTES: "max_body_bytes", Kind::Integer(1024, 1 << 30), Some("67108864"),
+        "Longest request body on the model routes, in filter and sidecar alike. Longer ones get a 413.";
+    CODE_EXECUTION_EXECUTOR: "code_execution_executor", Kind::Choice(&["auto", "otari", "provider"]), Some("auto"),
+        "Who runs declared code when neither a workspace's pin nor a header says so.";
+    EXPLAIN: "explain", Kind::Bool, Some("false"),
+        "Lets the filter answer `POST /otari/explain` with the decision a request would get.";
+    IDENTITY_MODE: "identity.mode", Kind::Choice(&["otari_key", "header", "none"]), Some("otari_key"),
+        "How user and workspace are known: an otari key, headers written by the mesh's own authentication, or one tenant (loopback only).";
+    IDENTITY_USER_HEADER: "identity.user_header", Kind::HeaderName, None,
+        "With `header`: the header that names the user.";
+    IDENTITY_WORKSPACE_HEADER: "identity.workspace_header", Kind::HeaderName, None,
+        "With `header`: the header that names the workspace.";
+    POLICY_POLL_MS: "policy.poll_ms", Kind::Integer(50, 60_000), Some("500"),
+        "How often the filter asks for the policy snapshot, and the sidecar looks for changes made by others.";
+    POLICY_MAX_AGE_MS: "policy.max_age_ms", Kind::Integer(100, HOUR_MS), Some("10000"),
+        "A snapshot not confirmed for this long no longer counts: code requests then go to the sidecar, or are refused.";
+    SANDBOX_BACKEND: "sandbox.backend", Kind::Choice(&["embedded", "http", "none"]), Some("embedded"),
+        "Where code runs: processes of this host, a contract-v1 server, or nowhere.";
+    SANDBOX_URL: "sandbox.url", Kind::Url, None,
+        "With `http`: base URL of the contract-v1 server.";
+    SANDBOX_TOKEN_ENV: "sandbox.token_env", Kind::EnvName, None,
+        "With `http`: environment variable with the bearer token for that server.";
+    SANDBOX_CONNECT_TIMEOUT_MS: "sandbox.connect_timeout_ms", Kind::Integer(10, 60_000), Some("5000"),
+        "With `http`: longest wait for a connection.";
+    SANDBOX_CALL_TIMEOUT_MS: "sandbox.call_timeout_ms", Kind::Integer(10, HOUR_MS), Some("30000"),
+        "With `http`: longest time of a call that runs no code.";
+    SANDBOX_EXECUTE_GRACE_MS: "sandbox.execute_grace_ms", Kind::Integer(0, HOUR_MS), Some("10000"),
+        "With `http`: what an execution gets on top of the time granted to the code, for the server to answer in.";
+    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
+        "With `http`: longest answer that is read.";
+    SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
+        "With `embedded`: bubblewrap, version 0.8 or newer.";
+    SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),
+        "With `embedded`: the interpreter; its prefix is mounted read-only.";
+    SANDBOX_RUN_AS: "sandbox.run_as", Kind::Text, Some("65534:65534"),
+        "With `embedded`, when the sidecar itself is root: who sandboxes run as, `UID:GID` or a user's name. Never root.";
+    SANDBOX_MAX_SESSIONS: "sandbox.max_sessions", Kind::Integer(1, 4096), Some("32"),
+        "With `embedded`: sessions alive at once; more are told to come back later.";
+    SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
+        "Wall clock one execution may take. A workspace's policy can only lower it.";
+    SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),
+        "With `embedded`: longest source text of one execution.";
+    SANDBOX_MAX_OUTPUT_BYTES: "sandbox.max_output_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
+        "With `embedded`: what is kept of each output stream of one execution.";
+    SANDBOX_MEMORY_BYTES: "sandbox.memory_bytes", Kind::Integer(1 << 26, BYTES_MAX), Some("1073741824"),
+        "With `embedded`: resident memory of a session's processes together.";
+    SANDBOX_ADDRESS_SPACE_BYTES: "sandbox.address_space_bytes", Kind::Integer(1 << 26, BYTES_MAX), Some("4294967296"),
+        "With `embedded`: address space of one process.";
+    SANDBOX_MAX_TASKS: "sandbox.max_tasks", Kind::Integer(1, 65_536), Some("64"),
+        "With `embedded`: processes and threads of a session.";
+    SANDBOX_MAX_OPEN_FILES: "sandbox.max_open_files", Kind::Integer(16, 1 << 20), Some("1024"),
+        "With `embedded`: open files of one process.";
+    SANDBOX_MAX_FILE_BYTES: "sandbox.max_file_bytes", Kind::Integer(1024, BYTES_MAX), Some("104857600"),
+        "With `embedded`: size of one file.";
+    SANDBOX_WORKSPACE_BYTES: "sandbox.workspace_bytes", Kind::Integer(1024, BYTES_MAX), Some("536870912"),
+        "With `embedded`: disk used by a session's workspace.";
+    SANDBOX_WORKSPACE_ENTRIES: "sandbox.workspace_entries", Kind::Integer(1, 10_000_000), Some("10000"),
+        "With `embedded`: files and folders in a session's workspace.";
+    SANDBOX_TMP_BYTES: "sandbox.tmp_bytes", Kind::Integer(1 << 16, BYTES_MAX), Some("67108864"),
+        "With `embedded`: size of each of `/tmp` and `/dev/shm`, kept in memory.";
+    TOOL_LOOP_REQUEST_TIMEOUT_MS: "tool_loop.request_timeout_ms", Kind::Integer(1000, 24 * HOUR_MS), Some("3600000"),
+        "Longest time of a request that runs code, all model calls and executions together.";
+    TOOL_LOOP_KEEP_ALIVE_MS: "tool_loop.keep_alive_ms", Kind::Integer(100, HOUR_MS), Some("10000"),
+        "Longest silence towards a streaming client.";
+    TOOL_LOOP_MAX_FRAME_BYTES: "tool_loop.max_frame_bytes", Kind::Integer(1024, 1 << 30), Some("16777216"),
+        "One event of a model's stream.";
+    TOOL_LOOP_MAX_ANSWER_BYTES: "tool_loop.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("67108864"),
+        "One answer of a model.";
+    TOOL_LOOP_MAX_ARGUMENT_BYTES: "tool_loop.max_argument_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
+        "The arguments of one code call.";
+    TOOL_LOOP_MAX_CALLS_PER_TURN: "tool_loop.max_calls_per_turn", Kind::Integer(1, 1024), Some("16"),
+        "Code calls in one answer of the model; more are refused, each with its own error result.";
+    TOOL_LOOP_MAX_RESULT_BYTES: "tool_loop.max_result_bytes", Kind::Integer(256, 1 << 26), Some("1048576"),
+        "Standard output and standard error each, towards model and client.";
+    TOOL_LOOP_MAX_ERROR_BYTES: "tool_loop.max_error_bytes", Kind::Integer(256, 1 << 26), Some("262144"),
+        "What a provider says about a failure.";
+    TOOL_LOOP_MAX_QUEUED_CHUNKS: "tool_loop.max_queued_chunks", Kind::Integer(1, 4096), Some("16"),
+        "Pieces of an answer that wait for a slow client.";
+    TOOL_LOOP_DRAIN_TIMEOUT_MS: "tool_loop.drain_timeout_ms", Kind::Integer(0, 60_000), Some("1000"),
+        "How long the rest of a finished model answer is read, to keep its connection.";
+    UPSTREAM_CONNECT_TIMEOUT_MS: "upstream.connect_timeout_ms", Kind::Integer(10, 60_000), Some("5000"),
+        "Longest wait for a connection to a model.";
+    UPSTREAM_HEADER_TIMEOUT_MS: "upstream.header_timeout_ms", Kind::Integer(100, 24 * HOUR_MS), Some("600000"),
+        "From a request to the head of the model's answer. Generous: an answer that is not streamed is thought out first.";
+    UPSTREAM_IDLE_TIMEOUT_MS: "upstream.idle_timeout_ms", Kind::Integer(100, HOUR_MS), Some("300000"),
+        "Longest silence within a model's answer.";
+    HTTP_MAX_CONNECTIONS: "http.max_connections", Kind::Integer(1, 65_536), Some("1024"),
+        "Connections the sidecar serves at once; more wait to be accepted.";
+    HTTP_HEADER_TIMEOUT_MS: "http.header_timeout_ms", Kind::Integer(10, 600_000), Some("30000"),
+        "Longest time the head of a request may take to arrive at the sidecar.";
+    HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),
+        "Longest silence inside a request body.";
+    HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
+        "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
+    FILES_URL: "files.url", Kind::Text, Some("file://files"),
+        "Where blobs are kept; a relative `file://` is inside `data_dir`.";
+    FILES_MAX_BYTES: "files.max_bytes", Kind::Integer(1, BYTES_MAX), Some("536870912"),
+        "Longest upload.";
+    FILES_OUTPUT_MAX_FILES: "files.output_max_files", Kind::Integer(0, 10_000), Some("20"),
+        "Files kept of one execution.";
+    FILES_OUTPUT_MAX_BYTES: "files.output_max_bytes", Kind::Integer(0, BYTES_MAX), Some("67108864"),
+        "Bytes kept of one execution's files, together.";
+    FILES_RETENTION_HOURS: "files.retention_hours", Kind::Integer(1, 876_000), None,
+        "Files older than this are swept. Unset: kept.";
+    FILES_SWEEP_INTERVAL_SEC: "files.sweep_interval_sec", Kind::Integer(0, 86_400), Some("3600"),
+        "How often the sweep runs; 0 turns it off.";
+    LOG_FORMAT: "log.format", Kind::Choice(&["text", "json"]), Some("text"),
+        "Shape of the sidecar's log on standard error.";
+    LOG_LEVEL: "log.level", Kind::Text, Some("info"),
+        "What is logged: a level, or `tracing` directives such as `info,sidecar::sandbox=debug`.";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::ALL;
+
+    #[test]
+    fn paths_and_environment_names_are_unique() {
+        let paths: BTreeSet<_> = ALL.iter().map(|key| key.path).collect();
+        let names: BTreeSet<_> = ALL.iter().map(super::Key::env_name).collect();
+        assert_eq!((paths.len(), names.len()), (ALL.len(), ALL.len()));
+    }
+}

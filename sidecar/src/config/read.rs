@@ -1,0 +1,357 @@
+//! From text to a checked `Config`: section by section, then what contradicts what.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use decision::config::IdentityConfig;
+use decision::policy::Preference;
+use serde_json::Value;
+
+use super::problem::HIDDEN;
+use super::reader::{Reader, shown};
+use super::{
+    Config, ConfigProblem, Environment, FilesConfig, HttpConfig, ListenAddress, LogConfig, PolicyConfig,
+    SandboxBackendConfig, SandboxConfig, Secret, keys, models,
+};
+use crate::repository::Database;
+use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
+use crate::sandbox::remote::{HttpLimits, HttpSettings};
+use crate::tool_loop::Limits;
+use crate::upstream::ModelLimits;
+
+const BOOTSTRAP_KEY: &str = "OTARI_BOOTSTRAP_KEY";
+const MASTER_KEY: &str = "OTARI_MASTER_KEY";
+/// Shortest key a person may choose; ours have 128 random bits.
+const SECRET_MIN_CHARS: usize = 16;
+/// Longest name of a session image.
+const IMAGE_MAX_CHARS: usize = 255;
+/// The system's limit on the path of a Unix socket.
+const SOCKET_PATH_MAX_BYTES: usize = 107;
+
+/// Reads and checks everything.
+pub(super) fn read(text: &str, env: &Environment) -> Result<Config, Vec<ConfigProblem>> {
+    let file: Value = if text.trim().is_empty() {
+        Value::Null
+    } else {
+        // A syntax error hides what comes after it, so it is reported alone; its snippet may show a secret, so it is not.
+        serde_saphyr::from_str(text).map_err(|error| {
+            let fix = format!("the file is not YAML this version reads: {}", error.without_snippet());
+            vec![ConfigProblem::new("(file)", "", fix)]
+        })?
+    };
+    let mut reader = Reader::new(file, env);
+    let config = read_config(&mut reader);
+    check(&mut reader, &config);
+    reader.finish().map(|()| config)
+}
+
+fn read_config(reader: &mut Reader<'_>) -> Config {
+    let data_dir = reader.path(&keys::DATA_DIR);
+    let sidecar_socket = || ListenAddress::Unix(data_dir.join("sidecar.sock"));
+    let providers = models::read_providers(reader);
+    let models = models::read_models(reader, &providers);
+    Config {
+        listen: reader.address(&keys::LISTEN),
+        database: read_database(reader, &data_dir),
+        sidecar_listen: reader.listener(&keys::SIDECAR_LISTEN).unwrap_or_else(sidecar_socket),
+        model_url: reader.url(&keys::MODEL_URL),
+        hop_secret: reader.secret(&keys::HOP_SECRET_ENV),
+        max_body_bytes: reader.integer(&keys::MAX_BODY_BYTES),
+        roots: read_roots(reader),
+        code_execution_executor: preference(reader.choice(&keys::CODE_EXECUTION_EXECUTOR)),
+        explain: reader.boolean(&keys::EXPLAIN),
+        identity: read_identity(reader),
+        providers,
+        models,
+        policy: read_policy(reader),
+        sandbox: read_sandbox(reader, &data_dir),
+        tool_loop: read_tool_loop(reader),
+        upstream: ModelLimits {
+            connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
+            header_timeout: millis(reader, &keys::UPSTREAM_HEADER_TIMEOUT_MS),
+            idle_timeout: millis(reader, &keys::UPSTREAM_IDLE_TIMEOUT_MS),
+        },
+        http: HttpConfig {
+            max_connections: reader.size(&keys::HTTP_MAX_CONNECTIONS),
+            header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
+            body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
+            drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
+        },
+        files: FilesConfig {
+            url: reader.required_text(&keys::FILES_URL),
+            max_bytes: reader.integer(&keys::FILES_MAX_BYTES),
+            output_max_files: reader.small(&keys::FILES_OUTPUT_MAX_FILES),
+            output_max_bytes: reader.integer(&keys::FILES_OUTPUT_MAX_BYTES),
+            retention_hours: reader.optional_integer(&keys::FILES_RETENTION_HOURS),
+            sweep_interval: Duration::from_secs(reader.integer(&keys::FILES_SWEEP_INTERVAL_SEC)),
+        },
+        log: LogConfig {
+            json: reader.choice(&keys::LOG_FORMAT) == "json",
+            level: reader.required_text(&keys::LOG_LEVEL),
+        },
+        bootstrap_key: read_key(reader, BOOTSTRAP_KEY),
+        master_key: read_key(reader, MASTER_KEY),
+        ignored_environment: ignored_environment(reader.env()),
+        data_dir,
+    }
+}
+
+fn read_database(reader: &mut Reader<'_>, data_dir: &Path) -> Database {
+    let url = reader.required_text(&keys::DATABASE_URL);
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        let fix = "this version keeps its data in SQLite only: write sqlite";
+        reader.problem(keys::DATABASE_URL.path, HIDDEN, fix);
+    } else if url != "sqlite" {
+        reader.problem(keys::DATABASE_URL.path, HIDDEN, "write sqlite");
+    }
+    Database::Sqlite(data_dir.join("otari.db"))
+}
+
+fn read_roots(reader: &mut Reader<'_>) -> Vec<String> {
+    let list = match reader.table("roots") {
+        None => return vec!["/v1".to_owned(), "/api/v1".to_owned()],
+        Some(Value::Array(list)) if !list.is_empty() => list,
+        Some(other) => {
+            reader.problem("roots", shown(&other), "write a list of path prefixes, such as [/v1, /api/v1]");
+            return Vec::new();
+        }
+    };
+    let mut roots = Vec::new();
+    for value in list {
+        match value.as_str().filter(|root| is_root(root)) {
+            Some(root) => roots.push(root.to_owned()),
+            None => reader.problem("roots", shown(&value), "start it with a slash, end it without one, as in /v1"),
+        }
+    }
+    roots
+}
+
+fn is_root(root: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    root.strip_prefix('/').is_some_and(|rest| {
+        rest.split('/').all(|segment| !matches!(segment, "" | "." | "..") && segment.bytes().all(plain))
+    })
+}
+
+fn read_identity(reader: &mut Reader<'_>) -> IdentityConfig {
+    let mode = reader.choice(&keys::IDENTITY_MODE);
+    let user = reader.header_name(&keys::IDENTITY_USER_HEADER);
+    let workspace = reader.header_name(&keys::IDENTITY_WORKSPACE_HEADER);
+    for key in [&keys::IDENTITY_USER_HEADER, &keys::IDENTITY_WORKSPACE_HEADER] {
+        match (mode, reader.is_set(key)) {
+            ("header", false) => reader.problem(key.path, "", "name the header your own authentication writes"),
+            ("header", true) | (_, false) => {}
+            (mode, true) => reader.problem(
+                key.path,
+                "",
+                format!("means nothing with mode {mode}: take it out, or write mode: header"),
+            ),
+        }
+    }
+    match mode {
+        "header" => {
+            let (user, workspace) = (user.unwrap_or_default(), workspace.unwrap_or_default());
+            if !user.is_empty() && user == workspace {
+                reader.problem(
+                    keys::IDENTITY_WORKSPACE_HEADER.path,
+                    &workspace,
+                    "name another header than user_header",
+                );
+            }
+            IdentityConfig::Header { user, workspace }
+        }
+        "none" => IdentityConfig::None,
+        _ => IdentityConfig::OtariKey,
+    }
+}
+
+fn read_policy(reader: &mut Reader<'_>) -> PolicyConfig {
+    let mut static_pins = BTreeMap::new();
+    match reader.table("policy.static_pins") {
+        None => {}
+        Some(Value::Object(pins)) => {
+            for (workspace, word) in pins {
+                match word.as_str().and_then(|word| Preference::parse(word.as_bytes())) {
+                    Some(pin) => drop(static_pins.insert(workspace, pin)),
+                    None => reader.problem(
+                        format!("policy.static_pins.{workspace}"),
+                        shown(&word),
+                        format!("write {}", Preference::WORDS),
+                    ),
+                }
+            }
+        }
+        Some(other) => {
+            let fix = format!("write a mapping from workspace to {}", Preference::WORDS);
+            reader.problem("policy.static_pins", shown(&other), fix);
+        }
+    }
+    PolicyConfig {
+        poll: millis(reader, &keys::POLICY_POLL_MS),
+        max_age: millis(reader, &keys::POLICY_MAX_AGE_MS),
+        static_pins,
+    }
+}
+
+fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path) -> SandboxConfig {
+    let backend = reader.choice(&keys::SANDBOX_BACKEND);
+    let url = reader.url(&keys::SANDBOX_URL);
+    let token = reader.secret(&keys::SANDBOX_TOKEN_ENV);
+    if backend == "http" {
+        if !reader.is_set(&keys::SANDBOX_URL) {
+            reader.problem(keys::SANDBOX_URL.path, "", "write the address of the contract-v1 server");
+        }
+    } else {
+        for key in [&keys::SANDBOX_URL, &keys::SANDBOX_TOKEN_ENV] {
+            if reader.is_set(key) {
+                let fix = format!("means nothing with backend {backend}: take it out, or write backend: http");
+                reader.problem(key.path, "", fix);
+            }
+        }
+    }
+    let exec_timeout_s = reader.small(&keys::SANDBOX_EXEC_TIMEOUT_S);
+    let embedded = read_embedded(reader, data_dir, exec_timeout_s);
+    let limits = HttpLimits {
+        connect_timeout: millis(reader, &keys::SANDBOX_CONNECT_TIMEOUT_MS),
+        call_timeout: millis(reader, &keys::SANDBOX_CALL_TIMEOUT_MS),
+        execute_grace: millis(reader, &keys::SANDBOX_EXECUTE_GRACE_MS),
+        answer_bytes: reader.size(&keys::SANDBOX_MAX_ANSWER_BYTES),
+    };
+    SandboxConfig {
+        backend: match backend {
+            "http" => SandboxBackendConfig::Http(HttpSettings {
+                url: url.unwrap_or_default(),
+                token: token.map(|token| token.expose().to_owned()),
+                limits,
+            }),
+            "none" => SandboxBackendConfig::None,
+            _ => SandboxBackendConfig::Embedded(Box::new(embedded)),
+        },
+        exec_timeout_s,
+        allowed_images: read_images(reader),
+    }
+}
+
+fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) -> ProcessSettings {
+    let run_as = reader.required_text(&keys::SANDBOX_RUN_AS);
+    let run_as = RunAs::parse(&run_as).unwrap_or_else(|fix| {
+        reader.problem(keys::SANDBOX_RUN_AS.path, run_as, fix);
+        RunAs::default()
+    });
+    ProcessSettings {
+        data_dir: data_dir.to_owned(),
+        bwrap: reader.path(&keys::SANDBOX_BWRAP),
+        python: reader.path(&keys::SANDBOX_PYTHON),
+        run_as,
+        limits: SandboxLimits {
+            wall: Duration::from_secs(exec_timeout_s.into()),
+            memory_bytes: reader.integer(&keys::SANDBOX_MEMORY_BYTES),
+            address_space_bytes: reader.integer(&keys::SANDBOX_ADDRESS_SPACE_BYTES),
+            tasks: reader.small(&keys::SANDBOX_MAX_TASKS),
+            open_files: reader.small(&keys::SANDBOX_MAX_OPEN_FILES),
+            file_bytes: reader.integer(&keys::SANDBOX_MAX_FILE_BYTES),
+            workspace_bytes: reader.integer(&keys::SANDBOX_WORKSPACE_BYTES),
+            workspace_entries: reader.integer(&keys::SANDBOX_WORKSPACE_ENTRIES),
+            tmp_bytes: reader.integer(&keys::SANDBOX_TMP_BYTES),
+            output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
+            code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
+            sessions: reader.size(&keys::SANDBOX_MAX_SESSIONS),
+        },
+    }
+}
+
+fn read_tool_loop(reader: &mut Reader<'_>) -> Limits {
+    Limits {
+        request_timeout: millis(reader, &keys::TOOL_LOOP_REQUEST_TIMEOUT_MS),
+        keep_alive: millis(reader, &keys::TOOL_LOOP_KEEP_ALIVE_MS),
+        max_frame_bytes: reader.size(&keys::TOOL_LOOP_MAX_FRAME_BYTES),
+        max_answer_bytes: reader.size(&keys::TOOL_LOOP_MAX_ANSWER_BYTES),
+        max_argument_bytes: reader.size(&keys::TOOL_LOOP_MAX_ARGUMENT_BYTES),
+        max_calls_per_turn: reader.size(&keys::TOOL_LOOP_MAX_CALLS_PER_TURN),
+        max_result_bytes: reader.size(&keys::TOOL_LOOP_MAX_RESULT_BYTES),
+        max_error_bytes: reader.size(&keys::TOOL_LOOP_MAX_ERROR_BYTES),
+        max_queued_chunks: reader.size(&keys::TOOL_LOOP_MAX_QUEUED_CHUNKS),
+        drain_timeout: millis(reader, &keys::TOOL_LOOP_DRAIN_TIMEOUT_MS),
+    }
+}
+
+fn read_images(reader: &mut Reader<'_>) -> Vec<String> {
+    let path = "sandbox.allowed_images";
+    let list = match reader.table(path) {
+        None => return Vec::new(),
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            reader.problem(path, shown(&other), "write a list of image names");
+            return Vec::new();
+        }
+    };
+    let mut images = Vec::new();
+    for value in list {
+        match value.as_str().filter(|image| (1..=IMAGE_MAX_CHARS).contains(&image.len())) {
+            Some(image) => images.push(image.to_owned()),
+            None => {
+                reader.problem(path, shown(&value), format!("write image names of up to {IMAGE_MAX_CHARS} characters"));
+            }
+        }
+    }
+    images
+}
+
+/// What is right by itself and wrong together.
+fn check(reader: &mut Reader<'_>, config: &Config) {
+    if matches!(config.identity, IdentityConfig::None) && !config.listen.ip().is_loopback() {
+        let fix = "anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1";
+        reader.problem(keys::IDENTITY_MODE.path, "none", fix);
+    }
+    if config.policy.max_age < config.policy.poll * 2 {
+        let fix = "a snapshot would be too old before the next poll: write at least twice policy.poll_ms";
+        reader.problem(keys::POLICY_MAX_AGE_MS.path, config.policy.max_age.as_millis().to_string(), fix);
+    }
+    let mut sockets = vec![(keys::DATA_DIR.path, config.model_socket()), (keys::DATA_DIR.path, config.admin_socket())];
+    if let ListenAddress::Unix(path) = &config.sidecar_listen {
+        let from_data_dir = path.starts_with(&config.data_dir);
+        let key = if from_data_dir { keys::DATA_DIR.path } else { keys::SIDECAR_LISTEN.path };
+        sockets.push((key, path.clone()));
+    }
+    let length = |path: &PathBuf| path.as_os_str().len();
+    if let Some((key, path)) = sockets.into_iter().max_by_key(|(_, path)| length(path))
+        && length(&path) > SOCKET_PATH_MAX_BYTES
+    {
+        let fix = format!("choose a shorter path: a socket's may have {SOCKET_PATH_MAX_BYTES} bytes");
+        reader.problem(key, path.display().to_string(), fix);
+    }
+    if tracing_subscriber::EnvFilter::try_new(&config.log.level).is_err() {
+        reader.problem(
+            keys::LOG_LEVEL.path,
+            &config.log.level,
+            "write error, warn, info, debug or trace, or directives",
+        );
+    }
+}
+
+fn read_key(reader: &mut Reader<'_>, name: &str) -> Option<Secret> {
+    let text = reader.env().get(name)?;
+    let fits = text.len() >= SECRET_MIN_CHARS && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !fits {
+        let fix = format!("choose at least {SECRET_MIN_CHARS} visible ASCII characters without blanks");
+        reader.problem(name, HIDDEN, fix);
+    }
+    Some(Secret::new(text))
+}
+
+fn ignored_environment(env: &Environment) -> Vec<String> {
+    let known: Vec<_> = keys::ALL.iter().map(keys::Key::env_name).collect();
+    env.names("OTARI_")
+        .filter(|name| *name != BOOTSTRAP_KEY && *name != MASTER_KEY && !known.iter().any(|known| known == name))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn preference(word: &str) -> Preference {
+    Preference::parse(word.as_bytes()).unwrap_or(Preference::Auto)
+}
+
+fn millis(reader: &mut Reader<'_>, key: &keys::Key) -> Duration {
+    Duration::from_millis(reader.integer(key))
+}

@@ -1,0 +1,243 @@
+//! The file, the environment, and everything that can be wrong with them.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+const DESIGN: &str = r#"
+listen: 127.0.0.1:8080
+data_dir: ./.otari
+database_url: sqlite
+identity: {mode: otari_key}
+providers:
+  anthropic: {type: anthropic, base_url: "https://api.anthropic.com", api_key_env: ANTHROPIC_API_KEY}
+  openai:    {type: openai, base_url: "https://api.openai.com", api_key_env: OPENAI_API_KEY}
+  local:     {type: openai_compatible, base_url: "http://127.0.0.1:11434", wires: [chat_completions]}
+models:
+  - {match: "claude-*", provider: anthropic}
+  - {match: "gpt-*", provider: openai}
+  - {match: "*", provider: local}
+code_execution_executor: auto
+sandbox: {backend: embedded}
+files: {url: "file://files", max_bytes: 536870912, output_max_files: 20, output_max_bytes: 67108864, retention_hours: null, sweep_interval_sec: 3600}
+"#;
+
+fn env(pairs: &[(&str, &str)]) -> Environment {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn check(text: &str, pairs: &[(&str, &str)], expected: Expect) {
+    let problems = Config::parse(text, &env(pairs)).err().unwrap_or_default();
+    let lines: Vec<_> = problems.iter().map(|problem| problem.to_string() + "\n").collect();
+    expected.assert_eq(&lines.concat());
+}
+
+#[test]
+fn the_file_of_the_design_is_good() {
+    let config = Config::parse(DESIGN, &Environment::default()).unwrap();
+    assert_eq!(config.listen.port(), 8080);
+    assert!(config.providers["openai"].wires.contains(&ApiFormat::Responses));
+    assert_eq!(config.models.len(), 3);
+    assert_eq!(config.files.retention_hours, None);
+    assert_eq!(config.max_body_bytes, 64 << 20);
+    assert!(config.data_dir.is_absolute());
+    assert_eq!(config.sidecar_listen, ListenAddress::Unix(config.data_dir.join("sidecar.sock")));
+}
+
+#[test]
+fn an_empty_file_is_all_defaults() {
+    let config = Config::parse("", &Environment::default()).unwrap();
+    assert_eq!(config.identity, IdentityConfig::OtariKey);
+    assert_eq!(config.tool_loop.max_calls_per_turn, Limits::default().max_calls_per_turn);
+    assert_eq!(config.upstream.header_timeout, ModelLimits::default().header_timeout);
+}
+
+#[test]
+fn the_filters_own_check_accepts_what_is_rendered() {
+    let config = Config::parse(DESIGN, &Environment::default()).unwrap();
+    let rendered = serde_json::to_vec(&config.filter_config(&Secret::new("hop"))).unwrap();
+    assert_eq!(FilterConfig::parse(&rendered), Ok(config.filter_config(&Secret::new("hop"))));
+}
+
+#[test]
+fn the_environment_wins_over_the_file() {
+    let pairs = [
+        ("OTARI_LISTEN", "127.0.0.1:9"),
+        ("OTARI_SANDBOX_BACKEND", "NONE"),
+        ("OTARI_CODE_EXECUTION_EXECUTOR", " Provider "),
+        ("OTARI_POLICY_POLL_MS", "50"),
+        ("OTARI_BOOTSTRAP_KEY", "sixteen-chars-ok"),
+        ("OTARI_MISSPELT", "x"),
+    ];
+    let config = Config::parse(DESIGN, &env(&pairs)).unwrap();
+    assert_eq!(config.listen.port(), 9);
+    assert!(matches!(config.sandbox.backend, SandboxBackendConfig::None));
+    assert_eq!(config.code_execution_executor, Preference::Provider);
+    assert_eq!(config.policy.poll, Duration::from_millis(50));
+    assert_eq!(config.bootstrap_key.unwrap().expose(), "sixteen-chars-ok");
+    assert_eq!(config.ignored_environment, ["OTARI_MISSPELT"]);
+}
+
+#[test]
+fn every_problem_is_told_at_once_and_no_secret_is_shown() {
+    let text = r#"
+listen: localhost
+lissten: 127.0.0.1:1
+data_dirr: secret-value
+database_url: postgres://user:secret-value@host/db
+api_key: secret-value
+max_body_bytes: 12
+explain: maybe
+code_execution_executor: me
+policy: {poll_ms: 5000, max_age_ms: 200, static_pins: {team: everybody}}
+sandbox: {backend: http, token_env: sk-secret-value}
+files: 5
+providers:
+  Bad Name: {type: anthropic}
+  one: {type: openai_compatible, api_key: secret-value}
+  two: {type: gemini, base_url: "https://user:secret-value@host", wires: [telnet]}
+  three: {type: openai, api_key_env: sk-proj-secret-value, base_ulr: x}
+  four: 7
+models:
+  - {match: "*", provider: nobody}
+  - {match: "gpt-*", provider: three}
+  - {provider: three, wires: []}
+"#;
+    let pairs = [
+        ("OTARI_LOG_FORMAT", "xml"),
+        ("OTARI_MASTER_KEY", "secret"),
+        ("OTARI_BOOTSTRAP_KEY", "secret with blanks in"),
+        ("OTARI_SANDBOX_MAX_SESSIONS", "many"),
+    ];
+    check(
+        text,
+        &pairs,
+        expect![[r#"
+            lissten: no such key; did you mean `listen`?
+            data_dirr: no such key; did you mean `data_dir`?
+            api_key: no such key; take it out (docs/configuration.md lists all keys)
+            files: `5`: write a mapping with url, max_bytes, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
+            providers.Bad Name: `Bad Name`: name it with a-z, 0-9, _ and -, at most 40 of them
+            providers.one.api_key: no such key; keys do not belong in this file: write `api_key_env` and a variable's name
+            providers.one.base_url: write the server's address, such as "http://127.0.0.1:11434"
+            providers.two.type: `gemini`: write one of anthropic, openai, openai_compatible
+            providers.two.base_url: `https://(hidden)@host`: write an http:// or https:// URL without user, query or fragment
+            providers.two.wires: `telnet`: write a list with some of messages, chat_completions, responses
+            providers.three.base_ulr: no such key; did you mean `base_url`?
+            providers.three.api_key_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the key, not the key
+            providers.four: `7`: write a mapping such as {type: openai_compatible, base_url: "http://127.0.0.1:11434"}
+            models[0].provider: `nobody`: no provider of that name: write one of Bad Name, one, three, two
+            models[1]: this rule never counts: models[0] matches every model; move it above that
+            models[2]: this rule never counts: models[0] matches every model; move it above that
+            models[2].match: write a model's name; `*` stands for any text
+            models[2].wires: `a list`: write a list with some of messages, chat_completions, responses
+            listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
+            database_url: `(hidden)`: this version keeps its data in SQLite only: write sqlite
+            max_body_bytes: `12`: write a whole number from 1024 to 1073741824
+            code_execution_executor: `me`: write one of auto, otari, provider
+            explain: `maybe`: write true or false
+            policy.static_pins.team: `everybody`: write `auto`, `otari` or `provider`
+            sandbox.token_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
+            sandbox.url: write the address of the contract-v1 server
+            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
+            OTARI_LOG_FORMAT: `xml`: write one of text, json
+            OTARI_BOOTSTRAP_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
+            OTARI_MASTER_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
+            policy.max_age_ms: `200`: a snapshot would be too old before the next poll: write at least twice policy.poll_ms
+        "#]],
+    );
+    let problems = Config::parse(text, &env(&pairs)).unwrap_err();
+    assert!(problems.iter().all(|problem| !problem.to_string().contains("secret-value")));
+}
+
+#[test]
+fn contradictions_are_problems() {
+    let text = r#"
+listen: 0.0.0.0:8080
+identity: {mode: none, user_header: x-user}
+sandbox: {backend: none, url: "http://127.0.0.1:1"}
+hop_secret_env: HOP
+"#;
+    check(
+        text,
+        &[],
+        expect![[r"
+        hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
+        identity.user_header: means nothing with mode none: take it out, or write mode: header
+        sandbox.url: means nothing with backend none: take it out, or write backend: http
+        identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
+    "]],
+    );
+    check(
+        "identity: {mode: header, user_header: x-user}",
+        &[],
+        expect![[r"
+        identity.workspace_header: name the header your own authentication writes
+    "]],
+    );
+    check(
+        "identity: {mode: header, user_header: x-user, workspace_header: X-User}",
+        &[],
+        expect![[r"
+        identity.workspace_header: `x-user`: name another header than user_header
+    "]],
+    );
+    check("identity: {mode: header, user_header: x-user, workspace_header: x-team}", &[], expect![[""]]);
+}
+
+#[test]
+fn a_socket_path_that_is_too_long_is_told_before_binding_fails() {
+    let text = format!("data_dir: /tmp/{}", "x".repeat(100));
+    let problems = Config::parse(&text, &Environment::default()).unwrap_err();
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].key, "data_dir");
+}
+
+#[test]
+fn what_is_not_yaml_or_not_a_mapping_is_told() {
+    check(
+        "- a\n- b",
+        &[],
+        expect![[r"
+        (file): `a list`: write a mapping of keys, such as `listen: 127.0.0.1:8080`
+    "]],
+    );
+    check(
+        "just words",
+        &[],
+        expect![[r"
+        (file): `just words`: write a mapping of keys, such as `listen: 127.0.0.1:8080`
+    "]],
+    );
+    let broken = Config::parse("a: [1\nb: secret-value", &Environment::default()).unwrap_err();
+    assert_eq!(broken.len(), 1);
+    assert!(!broken[0].to_string().contains("secret-value"), "{}", broken[0]);
+    let twice = Config::parse("listen: 127.0.0.1:1\nlisten: 127.0.0.1:2", &Environment::default()).unwrap_err();
+    assert_eq!(twice.len(), 1);
+}
+
+#[test]
+fn configuration_page_is_fresh() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    let written = std::fs::read_to_string(&page).unwrap_or_default();
+    if written == reference::markdown() {
+        return;
+    }
+    let asked = Environment::of_process().get("OTARI_WRITE_DOCS").is_some();
+    assert!(asked, "docs/configuration.md is out of date: OTARI_WRITE_DOCS=1 cargo test -p sidecar configuration_page");
+    std::fs::create_dir_all(page.parent().unwrap()).unwrap();
+    std::fs::write(&page, reference::markdown()).unwrap();
+}
+
+#[test]
+fn every_key_is_read() {
+    // A key that nothing reads would accept any value: give each one that its kind refuses.
+    for key in keys::ALL {
+        if matches!(key.kind, keys::Kind::Text | keys::Kind::Path) {
+            continue;
+        }
+        let pairs = [(key.env_name(), "\u{1}not a value".to_owned())];
+        let problems = Config::parse("", &pairs.into_iter().collect()).err().unwrap_or_default();
+        assert!(problems.iter().any(|problem| problem.key == key.env_name()), "{} is not read", key.path);
+    }
+}

@@ -1,0 +1,99 @@
+//! Everything the sidecar answers over HTTP, behind Envoy.
+//!
+//! INVARIANT: only this module turns a `Problem` into an answer, in the caller's own words; every call but
+//! `GET /healthz` carries the hop secret or goes no further.
+
+mod access;
+mod admission;
+mod credential;
+mod fetch;
+mod health;
+mod inference;
+mod internal;
+pub mod listener;
+mod refusal;
+mod tools;
+mod workspaces;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+use decision::config::FilterConfig;
+use decision::problem::{Origin, Problem, ProblemKind};
+
+use crate::clock::Clock;
+use crate::config::{SNAPSHOT_PATH, Secret};
+use crate::ids::IdSource;
+use crate::policy::PolicyHolder;
+use crate::repository::Repository;
+use crate::sandbox::SandboxBackend;
+use crate::telemetry::Metrics;
+use crate::tool_loop::Engine;
+use crate::upstream::ModelClient;
+
+pub use refusal::Refusal;
+
+/// The parts that answer requests.
+#[derive(Debug)]
+pub struct Services {
+    /// What the filter decides by, and the sidecar again.
+    pub filter_config: FilterConfig,
+    /// The secret Envoy adds.
+    pub hop_secret: Secret,
+    /// The admin credential; without one the admin routes are off.
+    pub master_key: Option<Secret>,
+    /// Longest silence inside a request's body.
+    pub body_timeout: Duration,
+    /// Longest execution the deployment allows, seconds.
+    pub exec_timeout_s: u32,
+    /// The database.
+    pub repository: Repository,
+    /// The snapshot.
+    pub policy: Arc<PolicyHolder>,
+    /// Calls to models.
+    pub models: ModelClient,
+    /// Code turns.
+    pub engine: Arc<Engine>,
+    /// Where code runs, if anywhere.
+    pub sandbox: Option<Arc<dyn SandboxBackend>>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub ids: Arc<dyn IdSource>,
+}
+
+/// Every route. What is not a route of our own goes to [`inference`], which decides by the path's meaning.
+pub fn router(services: Arc<Services>) -> Router {
+    let mut router = Router::new()
+        .route("/healthz", get(health::health))
+        .route("/otari/metrics", get(internal::metrics))
+        .route("/otari/explain", post(internal::explain))
+        .route(SNAPSHOT_PATH, get(internal::snapshot));
+    for root in &services.filter_config.roots {
+        router = router.nest(root, api());
+    }
+    router
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(inference::serve)
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&services), admission::admit))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&services), access::observe))
+        .with_state(services)
+}
+
+fn api() -> Router<Arc<Services>> {
+    Router::new()
+        .route("/tools", get(tools::list))
+        .route("/workspaces", get(workspaces::list).post(workspaces::create))
+        .route(
+            "/workspaces/{id}/code-execution-policy",
+            get(workspaces::get_policy).put(workspaces::put_policy).delete(workspaces::delete_policy),
+        )
+}
+
+async fn method_not_allowed() -> Refusal {
+    Problem::new(ProblemKind::MethodNotAllowed, Origin::Caller, "this path has no such method").into()
+}

@@ -1,0 +1,32 @@
+//! Who may call at all: Envoy, which proves itself by the hop secret; and anybody who asks for health.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use decision::header;
+use decision::problem::{Origin, Problem, ProblemKind};
+use http::Method;
+
+use super::credential::is_secret;
+use super::{Refusal, Services};
+
+const REFUSED: &str = "this listener serves the gateway's own Envoy only: send requests to the public address";
+
+/// Lets a request on if it may be here.
+pub(super) async fn admit(State(services): State<Arc<Services>>, request: Request, next: Next) -> Response {
+    let is_health = request.method() == Method::GET && request.uri().path() == "/healthz";
+    if is_health || came_through_envoy(&services, &request) {
+        return next.run(request).await;
+    }
+    Refusal::from(Problem::new(ProblemKind::PermissionDenied, Origin::Caller, REFUSED)).into_response()
+}
+
+fn came_through_envoy(services: &Services, request: &Request) -> bool {
+    let mut values = request.headers().get_all(header::HOP).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().is_ok_and(|given| is_secret(given, &services.hop_secret)),
+        _ => false,
+    }
+}

@@ -1,0 +1,272 @@
+//! What the filter sends here: the decision made again, then a refusal, a relay, or a code turn.
+//!
+//! INVARIANT: a relayed body leaves with the bytes it came with, save what only this gateway can resolve: a model's
+//! name at its provider, and our own blocks in the history.
+
+mod edit;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use decision::decide::Run;
+use decision::exchange::{self, EnforcementPoint, Env, Exchange, Forward, RequestHead, Step, Target};
+use decision::format::{ApiFormat, Endpoint};
+use decision::header;
+use decision::problem::{Origin, Problem, ProblemKind};
+use decision::reason::Reason;
+use futures_util::StreamExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use super::access::{Caller, Facts};
+use super::fetch::{self, BodyLimits};
+use super::{Refusal, Services};
+use crate::tool_loop::{CodeTurn, LoopReply, ReplyBody};
+use crate::upstream::{ModelAnswer, ModelCall, UpstreamError};
+
+/// A request as the rest of this file needs it.
+struct Incoming {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// The router's fallback: everything that is no route of the control plane.
+pub(super) async fn serve(
+    State(services): State<Arc<Services>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let sent_here = request.headers().get(header::ROUTE).is_some_and(|route| route == header::ROUTE_SIDECAR);
+    let ours = match caller.endpoint {
+        Endpoint::Inference(_) => true,
+        Endpoint::Other => sent_here,
+        Endpoint::Files | Endpoint::Control => false,
+    };
+    if !ours {
+        return no_such_path(caller.endpoint).into_response();
+    }
+    let mut facts = Facts::default();
+    let mut response = match Box::pin(decide_and_act(&services, &caller, request, &mut facts)).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.into_response(),
+    };
+    response.extensions_mut().insert(facts);
+    response
+}
+
+fn no_such_path(endpoint: Endpoint) -> Refusal {
+    let text = match endpoint {
+        Endpoint::Files => "this version of the gateway does not serve files and containers yet",
+        _ => "there is no such path",
+    };
+    Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
+}
+
+async fn decide_and_act(
+    services: &Services,
+    caller: &Caller,
+    request: Request,
+    facts: &mut Facts,
+) -> Result<Response, Refusal> {
+    let (head, body) = request.into_parts();
+    let mut headers = head.headers;
+    for name in header::INTERNAL {
+        headers.remove(*name);
+    }
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let mut incoming = Incoming { method: head.method, path, headers, body: Bytes::new() };
+    let ended = http_body::Body::is_end_stream(&body);
+    let (mut exchange, mut step) = begin(services, caller, &incoming, ended);
+    if needs_newer_policy(services, &step) {
+        services.policy.refresh().await?;
+        (exchange, step) = begin(services, caller, &incoming, ended);
+    }
+    let refused_early = matches!(step, Step::Refuse(_));
+    if !refused_early {
+        let limits = BodyLimits { max_bytes: services.filter_config.max_body_bytes, patience: services.body_timeout };
+        let undecided = matches!(step, Step::Buffer);
+        incoming.body = fetch::whole(body, limits, |piece| {
+            if undecided {
+                exchange.feed(piece);
+            }
+        })
+        .await?;
+        if undecided {
+            let policy = services.policy.current();
+            step = exchange.finish(&env(services, caller, policy.view()));
+        }
+    }
+    act(services, caller, incoming, step, facts).await
+}
+
+fn begin(services: &Services, caller: &Caller, incoming: &Incoming, ended: bool) -> (Exchange, Step) {
+    let mut pairs: Vec<(&[u8], &[u8])> = Vec::with_capacity(incoming.headers.len() + 2);
+    pairs.push((b":method", incoming.method.as_str().as_bytes()));
+    pairs.push((b":path", incoming.path.as_bytes()));
+    pairs.extend(incoming.headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())));
+    let policy = services.policy.current();
+    Exchange::begin(&RequestHead { headers: &pairs }, ended, &env(services, caller, policy.view()))
+}
+
+fn env<'a>(services: &'a Services, caller: &'a Caller, policy: decision::policy::PolicyView<'a>) -> Env<'a> {
+    Env { config: &services.filter_config, policy, point: EnforcementPoint::Sidecar, request_id: &caller.request_id }
+}
+
+/// The snapshot may be older than the key, or the database may have come back.
+fn needs_newer_policy(services: &Services, step: &Step) -> bool {
+    let unknown = matches!(step, Step::Refuse(refusal) if refusal.reason == Reason::KeyUnknown);
+    unknown || !services.policy.current().is_fresh()
+}
+
+async fn act(
+    services: &Services,
+    caller: &Caller,
+    incoming: Incoming,
+    step: Step,
+    facts: &mut Facts,
+) -> Result<Response, Refusal> {
+    let mut forward = match step {
+        Step::Forward(forward) => forward,
+        Step::Refuse(refused) => {
+            let exchange::Refusal { problem, vocabulary, reason } = *refused;
+            *facts = Facts { outcome: Some("refuse"), reason: Some(reason) };
+            return Err(Refusal::in_vocabulary(problem, vocabulary));
+        }
+        // Nothing was decided, so nobody knows whose it is.
+        Step::PassThrough(..) => return Err(no_such_path(caller.endpoint)),
+        Step::Buffer => return Err(undecided()),
+    };
+    *facts = Facts { outcome: Some(forward.decision.outcome.word()), reason: Some(forward.decision.reason) };
+    let headers = forward_headers(services, &incoming.headers, &forward)?;
+    let incoming = Incoming { headers, ..incoming };
+    // The target goes its own way; what is left of the forward says the rest.
+    match std::mem::replace(&mut forward.target, Target::Sidecar) {
+        Target::Provider(provider) => relay(services, incoming, provider, &forward).await,
+        Target::Loop(run) => code_turn(services, caller, incoming, run, &forward).await,
+        Target::Sidecar => Err(undecided()),
+    }
+}
+
+/// The client's headers with the decision's edits; nothing internal and no wish of the client's towards us is left.
+fn forward_headers(services: &Services, headers: &HeaderMap, forward: &Forward) -> Result<HeaderMap, Refusal> {
+    let mut headers = headers.clone();
+    for name in &forward.edits.remove {
+        headers.remove(name.as_str());
+    }
+    for (name, value) in &forward.edits.set {
+        let name = HeaderName::try_from(name).map_err(Refusal::internal)?;
+        headers.insert(name, HeaderValue::try_from(value).map_err(Refusal::internal)?);
+    }
+    for name in header::INTERNAL.iter().chain(header::CONTROL) {
+        headers.remove(*name);
+    }
+    if !services.filter_config.providers_routed {
+        // In a mesh the call meets the filter again, which knows it by this and takes it off.
+        let secret = HeaderValue::try_from(services.hop_secret.expose()).map_err(Refusal::internal)?;
+        headers.insert(header::HOP, secret);
+    }
+    Ok(headers)
+}
+
+async fn relay(
+    services: &Services,
+    incoming: Incoming,
+    provider: Option<String>,
+    forward: &Forward,
+) -> Result<Response, Refusal> {
+    let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
+    let mut body = incoming.body;
+    if forward.request.minted_history && forward.format == Some(ApiFormat::Messages) {
+        body = edit::fold_history(body)?;
+    }
+    if let Some(name) = upstream_model {
+        body = edit::replace_model(&body, name)?;
+    }
+    let call =
+        ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
+    let answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
+    Ok(relayed(answer))
+}
+
+fn relayed(answer: ModelAnswer) -> Response {
+    // An answer that breaks off must break off for the client too, never end as if it were whole.
+    let mut response = Response::new(Body::from_stream(answer.body));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+async fn code_turn(
+    services: &Services,
+    caller: &Caller,
+    incoming: Incoming,
+    mut run: Run,
+    forward: &Forward,
+) -> Result<Response, Refusal> {
+    let (Some(format), Some(model)) = (forward.format, &forward.model) else {
+        return Err(undecided());
+    };
+    run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
+    let turn = CodeTurn {
+        request_id: caller.request_id.to_string(),
+        caller: format,
+        model_wire: model_wire(format, &model.wires),
+        provider: model.provider.clone(),
+        upstream_model: model.upstream_model.clone(),
+        forward_headers: incoming.headers,
+        body: incoming.body,
+        run,
+        stream: forward.request.stream,
+    };
+    let reply = services.engine.serve(turn).await;
+    reply.map(looped).map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
+}
+
+fn looped(reply: LoopReply) -> Response {
+    let body = match reply.body {
+        ReplyBody::Whole(bytes) => Body::from(bytes),
+        ReplyBody::Stream(pieces) => Body::from_stream(pieces.map(Ok::<_, std::convert::Infallible>)),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}
+
+/// The caller's own wire if the model serves it, else the one that is translated best.
+fn model_wire(caller: ApiFormat, served: &[ApiFormat]) -> ApiFormat {
+    [caller, ApiFormat::ChatCompletions, ApiFormat::Messages, ApiFormat::Responses]
+        .into_iter()
+        .find(|wire| served.contains(wire))
+        .unwrap_or(caller)
+}
+
+fn upstream_failed(error: UpstreamError) -> Refusal {
+    let (kind, text) = match &error {
+        UpstreamError::Unreachable(_) => (ProblemKind::UpstreamFailed, "the model could not be reached"),
+        UpstreamError::TimedOut => (ProblemKind::UpstreamTimedOut, "the model did not answer in time"),
+    };
+    Refusal::from(Problem::new(kind, Origin::Upstream, text)).caused_by(error)
+}
+
+/// A step the sidecar never gets; the request is refused rather than guessed about.
+fn undecided() -> Refusal {
+    Problem::new(ProblemKind::Internal, Origin::Gateway, "the gateway could not decide about this request").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_own_wire_comes_first() {
+        use ApiFormat::{ChatCompletions, Messages, Responses};
+        assert_eq!(model_wire(Messages, &[ChatCompletions, Messages]), Messages);
+        assert_eq!(model_wire(Messages, &[Responses, ChatCompletions]), ChatCompletions);
+        assert_eq!(model_wire(ChatCompletions, &[Responses]), Responses);
+    }
+}

@@ -1,0 +1,191 @@
+//! Accepting connections on a Unix socket or a TCP address, and ending them in good order.
+//!
+//! INVARIANT: no more than `http.max_connections` at once, and a drain waits for every one of them until its deadline.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use crate::config::ListenAddress;
+
+/// Most bytes of a request's head.
+const HEAD_MAX_BYTES: usize = 128 << 10;
+/// Most headers of a request.
+const HEADERS_MAX: usize = 200;
+/// Pause after a failed accept, which is mostly a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Limits of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct ListenerLimits {
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Longest time for a request's head.
+    pub header_timeout: Duration,
+}
+
+/// When connections end. `stop` lets open requests finish; `abandon` does not.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// No new requests.
+    pub stop: CancellationToken,
+    /// Every connection ends now.
+    pub abandon: CancellationToken,
+}
+
+/// A bound listener.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: ListenAddress,
+}
+
+#[derive(Debug)]
+enum Socket {
+    /// The path is removed when the listener is dropped.
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Binds. A socket left behind by a dead process is replaced, one of a live process is an error.
+    pub async fn bind(address: &ListenAddress) -> io::Result<Self> {
+        match address {
+            ListenAddress::Unix(path) => {
+                clear_dead_socket(path).await?;
+                let listener = UnixListener::bind(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                Ok(Self { socket: Socket::Unix(listener, path.clone()), address: address.clone() })
+            }
+            ListenAddress::Tcp(wanted) => {
+                let listener = TcpListener::bind(wanted).await?;
+                let address = ListenAddress::Tcp(listener.local_addr()?);
+                Ok(Self { socket: Socket::Tcp(listener), address })
+            }
+        }
+    }
+
+    /// Where it listens; with a port chosen by the system, that port.
+    pub fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// Serves until told to stop. Connections are tasks of `tasks`; this returns when no new one is accepted.
+    pub async fn serve(self, router: Router, limits: ListenerLimits, ending: Ending, tasks: TaskTracker) {
+        let room = Arc::new(Semaphore::new(limits.max_connections));
+        let connection = Connection { router, limits, ending: ending.clone() };
+        loop {
+            let accepted = tokio::select! {
+                () = ending.stop.cancelled() => return,
+                accepted = self.accept(Arc::clone(&room)) => accepted,
+            };
+            match accepted {
+                Ok((Stream::Unix(stream), permit)) => {
+                    tasks.spawn(connection.clone().serve(stream, permit));
+                }
+                Ok((Stream::Tcp(stream), permit)) => {
+                    tasks.spawn(connection.clone().serve(stream, permit));
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn accept(&self, room: Arc<Semaphore>) -> io::Result<(Stream, OwnedSemaphorePermit)> {
+        let permit = room.acquire_owned().await.map_err(io::Error::other)?;
+        let stream = match &self.socket {
+            Socket::Unix(listener, _) => Stream::Unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Stream::Tcp(stream)
+            }
+        };
+        Ok((stream, permit))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Socket::Unix(_, path) = &self.socket {
+            // Gone already is as good.
+            std::fs::remove_file(path).ok();
+        }
+    }
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(tokio::net::TcpStream),
+}
+
+#[derive(Clone)]
+struct Connection {
+    router: Router,
+    limits: ListenerLimits,
+    ending: Ending,
+}
+
+impl Connection {
+    async fn serve<S>(self, stream: S, _permit: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let router = self.router.map_request(|request: http::Request<Incoming>| request.map(Body::new));
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.header_timeout)
+            .max_buf_size(HEAD_MAX_BYTES)
+            .max_headers(HEADERS_MAX)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        let mut connection = std::pin::pin!(connection);
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                result = connection.as_mut() => {
+                    if let Err(error) = result {
+                        tracing::debug!(error = %error, "a connection ended early");
+                    }
+                    return;
+                }
+                () = self.ending.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = self.ending.abandon.cancelled() => return,
+            }
+        }
+    }
+}
+
+async fn clear_dead_socket(path: &Path) -> io::Result<()> {
+    let metadata = match std::fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something that is not a socket stands there"));
+    }
+    match UnixStream::connect(path).await {
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another sidecar serves this data_dir")),
+        Err(_) => std::fs::remove_file(path),
+    }
+}

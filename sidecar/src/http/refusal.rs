@@ -1,0 +1,100 @@
+//! A handler's way to say no: public words, the cause for the log, and where they are rendered.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use decision::format::Vocabulary;
+use decision::problem::{Origin, Problem, ProblemKind};
+use http::StatusCode;
+
+use crate::repository::RepositoryError;
+
+/// A problem on its way to the caller. As a response it is a mark that [`super::access`] renders: only there are the
+/// vocabulary and the request id known.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    problem: Problem,
+    status: Option<StatusCode>,
+    vocabulary: Option<Vocabulary>,
+    cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl Refusal {
+    /// Refuses in this vocabulary, whatever the path says.
+    pub(super) fn in_vocabulary(problem: Problem, vocabulary: Vocabulary) -> Self {
+        Self { vocabulary: Some(vocabulary), ..Self::from(problem) }
+    }
+
+    /// A value that could never take effect, on the control plane: 422.
+    pub(super) fn unprocessable(message: impl Into<String>, param: Option<&str>) -> Self {
+        let mut problem = Problem::invalid(message);
+        problem.param = param.map(str::to_owned);
+        Self { status: Some(StatusCode::UNPROCESSABLE_ENTITY), ..Self::from(problem) }
+    }
+
+    /// What is to be made is there already, on the control plane: 409.
+    pub(super) fn conflict(message: impl Into<String>) -> Self {
+        Self { status: Some(StatusCode::CONFLICT), ..Self::from(Problem::invalid(message)) }
+    }
+
+    /// A failure of ours: opaque words outside, the cause in the log.
+    pub(super) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
+        let text = "something failed inside the gateway; the request id finds it in the log";
+        Self { cause: Some(Arc::new(cause)), ..Self::from(Problem::new(ProblemKind::Internal, Origin::Gateway, text)) }
+    }
+
+    /// Adds the cause, for the log.
+    pub(super) fn caused_by(mut self, cause: impl Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Arc::new(cause));
+        self
+    }
+
+    /// What is wrong.
+    pub(super) fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Why, for the log.
+    pub(super) fn cause(&self) -> Option<&(dyn Error + Send + Sync)> {
+        self.cause.as_deref()
+    }
+
+    /// The whole answer.
+    pub(super) fn render(&self, vocabulary: Vocabulary, request_id: &str) -> Response {
+        let reply = self.problem.reply(self.vocabulary.unwrap_or(vocabulary), request_id);
+        let mut response = Response::new(Body::from(reply.body));
+        *response.status_mut() = self
+            .status
+            .or_else(|| StatusCode::from_u16(reply.status).ok())
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        for (name, value) in reply.headers {
+            if let Ok(value) = value.parse() {
+                response.headers_mut().insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { problem, status: None, vocabulary: None, cause: None }
+    }
+}
+
+impl From<RepositoryError> for Refusal {
+    fn from(error: RepositoryError) -> Self {
+        Self::internal(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response.extensions_mut().insert(self);
+        response
+    }
+}

@@ -1,0 +1,184 @@
+//! Otari keys: how they look, how they are hashed, where the first one comes from.
+//!
+//! INVARIANT: the text of a key is shown once, to whoever made it, and is never stored but in the bootstrap-key file.
+
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use decision::identity::{DEFAULT, key_hash};
+
+use crate::config::Secret;
+use crate::ids::IdSource;
+use crate::repository::{NewKey, Repository, RepositoryError};
+
+/// Every key text starts so.
+pub const PREFIX: &str = "otk_";
+/// The row of the bootstrap key.
+const BOOTSTRAP_ID: &str = "key_bootstrap";
+/// Longest secret file that is read.
+const SECRET_FILE_MAX_BYTES: u64 = 4096;
+
+/// A key was not made or found.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The workspace is unknown.
+    #[error("there is no workspace `{0}`: name one that exists, or add --create-workspace")]
+    UnknownWorkspace(String),
+    /// A secret's file cannot be read or written.
+    #[error("the secret in {path} cannot be used", path = .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+/// A key just made.
+#[derive(Debug)]
+pub struct CreatedKey {
+    /// Public id.
+    pub id: String,
+    /// The text, to be shown once.
+    pub text: Secret,
+}
+
+/// What a new key is to be.
+#[derive(Debug, Clone)]
+pub struct KeyRequest {
+    /// What a person calls it.
+    pub name: String,
+    /// Whom it names; made if new.
+    pub user_id: String,
+    /// Where it belongs.
+    pub workspace_id: String,
+    /// Makes the workspace if it is new: a typing error must not make one, for it would have no policy.
+    pub create_workspace: bool,
+    /// When it stops working, milliseconds since the epoch.
+    pub expires_at_ms: Option<i64>,
+}
+
+/// Makes a key.
+pub async fn create(repository: &Repository, ids: &dyn IdSource, request: KeyRequest) -> Result<CreatedKey, KeyError> {
+    if request.create_workspace {
+        repository.create_workspace(&request.workspace_id).await?;
+    } else if repository.workspace(&request.workspace_id).await?.is_none() {
+        return Err(KeyError::UnknownWorkspace(request.workspace_id));
+    }
+    repository.ensure_user(&request.user_id).await?;
+    let text = new_text(ids);
+    let key = NewKey {
+        id: ids.mint("key_"),
+        name: request.name,
+        user_id: request.user_id,
+        workspace_id: request.workspace_id,
+        sha256: key_hash(text.expose().as_bytes()),
+        expires_at_ms: request.expires_at_ms,
+    };
+    repository.insert_key(&key).await?;
+    Ok(CreatedKey { id: key.id, text })
+}
+
+/// Makes sure that the first key works: the given one, or the one in `file`, which is made if it is missing.
+pub async fn ensure_bootstrap(
+    repository: &Repository,
+    ids: &dyn IdSource,
+    given: Option<&Secret>,
+    file: &Path,
+) -> Result<(), KeyError> {
+    let text = match given {
+        Some(secret) => secret.clone(),
+        None => secret_file(file, || new_text(ids))?,
+    };
+    let key = NewKey {
+        id: BOOTSTRAP_ID.to_owned(),
+        name: "bootstrap".to_owned(),
+        user_id: DEFAULT.to_owned(),
+        workspace_id: DEFAULT.to_owned(),
+        sha256: key_hash(text.expose().as_bytes()),
+        expires_at_ms: None,
+    };
+    Ok(repository.put_key(&key).await?)
+}
+
+/// Makes the default user and workspace.
+pub async fn ensure_default_owner(repository: &Repository) -> Result<(), RepositoryError> {
+    repository.ensure_user(DEFAULT).await?;
+    repository.create_workspace(DEFAULT).await?;
+    Ok(())
+}
+
+/// The secret kept in a file of mode 0600, made and written if the file is missing.
+pub fn secret_file(path: &Path, make: impl FnOnce() -> Secret) -> Result<Secret, KeyError> {
+    read_or_create(path, make).map_err(|source| KeyError::File { path: path.to_owned(), source })
+}
+
+fn read_or_create(path: &Path, make: impl FnOnce() -> Secret) -> io::Result<Secret> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.len() > SECRET_FILE_MAX_BYTES => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long to be a secret"))
+        }
+        Ok(_) => {
+            let text = std::fs::read_to_string(path)?;
+            match text.trim() {
+                "" => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty; remove it to get a new one")),
+                text => Ok(Secret::new(text)),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let secret = make();
+            // Written aside and linked: another process sees the whole secret or none, and the first one wins.
+            let aside = path.with_extension(format!("{}.new", std::process::id()));
+            let mut file =
+                std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+            writeln!(file, "{}", secret.expose())?;
+            file.sync_all()?;
+            let linked = std::fs::hard_link(&aside, path);
+            std::fs::remove_file(&aside)?;
+            match linked {
+                Ok(()) => Ok(secret),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    Ok(Secret::new(std::fs::read_to_string(path)?.trim()))
+                }
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn new_text(ids: &dyn IdSource) -> Secret {
+    Secret::new(ids.mint(PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::ids::SystemIds;
+
+    #[test]
+    fn a_secret_is_made_once_and_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hop-secret");
+        let first = secret_file(&path, || Secret::new(SystemIds.hex128())).unwrap();
+        let second = secret_file(&path, || Secret::new(SystemIds.hex128())).unwrap();
+        assert_eq!(first.expose(), second.expose());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_empty_secret_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hop-secret");
+        std::fs::write(&path, " \n").unwrap();
+        assert!(secret_file(&path, || Secret::new("unused")).is_err());
+    }
+}

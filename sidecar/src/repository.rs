@@ -1,0 +1,117 @@
+//! Users, workspaces, keys and policies in the database: SQLite now, the same SQL on PostgreSQL.
+//!
+//! INVARIANT: every write to these tables raises `snapshot_state.revision` in its own transaction, first thing: that is
+//! how every process sees the change, and why a transaction never upgrades from reading to writing.
+
+mod error;
+mod identity;
+mod keys;
+mod policies;
+mod snapshot_state;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, SqlSafeStr, Transaction};
+
+use crate::clock::Clock;
+
+pub use error::RepositoryError;
+pub use identity::Workspace;
+pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
+pub use policies::{PolicyFields, StoredPolicy};
+
+/// Connections to the database at once.
+const MAX_CONNECTIONS: u32 = 8;
+/// Longest wait for a connection, and for SQLite's write lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+const MIGRATIONS: &[(i64, &str, &str)] =
+    &[(1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql"))];
+
+/// Where the rows are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Database {
+    /// A SQLite file, made if it is missing.
+    Sqlite(PathBuf),
+}
+
+/// The database behind everything the control plane knows.
+#[derive(Clone)]
+pub struct Repository {
+    pool: AnyPool,
+    clock: Arc<dyn Clock>,
+}
+
+impl Repository {
+    /// Connects, and brings the schema up to date.
+    pub async fn open(database: &Database, clock: Arc<dyn Clock>) -> Result<Self, RepositoryError> {
+        sqlx::any::install_default_drivers();
+        let Database::Sqlite(path) = database;
+        let options = AnyConnectOptions::from_str(&sqlite_url(path))?.disable_statement_logging();
+        let pool = AnyPoolOptions::new()
+            .max_connections(MAX_CONNECTIONS)
+            .acquire_timeout(BUSY_TIMEOUT)
+            .after_connect(|connection, _| Box::pin(prepare_connection(connection)))
+            .connect_with(options)
+            .await?;
+        migrator().run(&pool).await.map_err(RepositoryError::Migration)?;
+        let repository = Self { pool, clock };
+        repository.ensure_snapshot_state().await?;
+        Ok(repository)
+    }
+
+    /// Whether the database answers, and is ours.
+    pub async fn ping(&self) -> Result<(), RepositoryError> {
+        self.revision().await.map(drop)
+    }
+
+    /// Waits for the connections to close.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// A transaction that already holds the write lock and has raised the revision.
+    async fn begin_change(&self) -> Result<Transaction<'static, Any>, RepositoryError> {
+        let mut change = self.pool.begin().await?;
+        sqlx::query("UPDATE snapshot_state SET revision = revision + 1 WHERE id = 1").execute(&mut *change).await?;
+        Ok(change)
+    }
+}
+
+impl fmt::Debug for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Repository").finish_non_exhaustive()
+    }
+}
+
+fn migrator() -> Migrator {
+    let migrations = MIGRATIONS.iter().map(|(version, name, sql)| {
+        Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
+    });
+    Migrator::with_migrations(migrations.collect())
+}
+
+fn sqlite_url(path: &Path) -> String {
+    // Percent and the characters that end a path would change its meaning in a URL.
+    let path = path.to_string_lossy().replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+    format!("sqlite://{path}?mode=rwc")
+}
+
+async fn prepare_connection(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    if connection.backend_name() == "SQLite" {
+        sqlx::query("PRAGMA busy_timeout = 5000").execute(&mut *connection).await?;
+        sqlx::query("PRAGMA journal_mode = WAL").execute(&mut *connection).await?;
+        sqlx::query("PRAGMA synchronous = NORMAL").execute(&mut *connection).await?;
+        sqlx::query("PRAGMA foreign_keys = ON").execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

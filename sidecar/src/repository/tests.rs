@@ -1,0 +1,167 @@
+//! On real SQLite in a temporary file, with a clock that the test turns.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use decision::policy::Preference;
+use jiff::Timestamp;
+use tempfile::TempDir;
+
+use super::*;
+
+#[derive(Debug)]
+struct TurnedClock(AtomicI64);
+
+impl Clock for TurnedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.0.load(Ordering::SeqCst)).unwrap()
+    }
+}
+
+struct Fixture {
+    repository: Repository,
+    clock: Arc<TurnedClock>,
+    folder: TempDir,
+}
+
+async fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(TurnedClock(AtomicI64::new(1_000_000)));
+    let repository = open(&folder, &clock).await;
+    Fixture { repository, clock, folder }
+}
+
+async fn open(folder: &TempDir, clock: &Arc<TurnedClock>) -> Repository {
+    let clock: Arc<dyn Clock> = Arc::<TurnedClock>::clone(clock);
+    // A name that would mean something else in a URL.
+    Repository::open(&Database::Sqlite(folder.path().join("a?b#c%20d.db")), clock).await.unwrap()
+}
+
+fn key(id: &str, sha256: &str) -> NewKey {
+    NewKey {
+        id: id.to_owned(),
+        name: "test".to_owned(),
+        user_id: "ann".to_owned(),
+        workspace_id: "team".to_owned(),
+        sha256: sha256.to_owned(),
+        expires_at_ms: None,
+    }
+}
+
+fn full_policy() -> PolicyFields {
+    PolicyFields {
+        enabled: false,
+        executor: Some(Preference::Otari),
+        max_iterations: Some(3),
+        exec_timeout_s: Some(9),
+        default_purpose_hint: Some("sums".to_owned()),
+        image: Some("small".to_owned()),
+        tools: Some(vec!["code_execution".to_owned()]),
+    }
+}
+
+#[tokio::test]
+async fn keys_work_until_they_expire_or_are_revoked() {
+    let Fixture { repository, clock, folder: _folder } = fixture().await;
+    repository.ensure_user("ann").await.unwrap();
+    assert!(repository.create_workspace("team").await.unwrap());
+    assert!(!repository.create_workspace("team").await.unwrap());
+    repository.insert_key(&NewKey { expires_at_ms: Some(1_000_500), ..key("k1", "aa") }).await.unwrap();
+    repository.insert_key(&key("k2", "bb")).await.unwrap();
+    let hashes = async || {
+        let mut hashes: Vec<_> = repository.working_keys().await.unwrap().into_iter().map(|key| key.sha256).collect();
+        hashes.sort();
+        hashes
+    };
+    assert_eq!(hashes().await, ["aa", "bb"]);
+    clock.0.store(1_000_500, Ordering::SeqCst);
+    assert_eq!(hashes().await, ["bb"]);
+    assert!(repository.revoke_key("k2").await.unwrap());
+    assert!(!repository.revoke_key("unknown").await.unwrap());
+    assert!(hashes().await.is_empty());
+    clock.0.store(1_000_900, Ordering::SeqCst);
+    repository.revoke_key("k2").await.unwrap();
+    let keys = repository.keys().await.unwrap();
+    assert_eq!(keys[1].revoked_at_ms, Some(1_000_500), "the first revocation stands");
+}
+
+#[tokio::test]
+async fn a_key_needs_an_owner_that_exists_and_a_hash_of_its_own() {
+    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+    assert!(repository.insert_key(&key("k1", "aa")).await.is_err(), "foreign keys are on");
+    repository.ensure_user("ann").await.unwrap();
+    repository.create_workspace("team").await.unwrap();
+    repository.insert_key(&key("k1", "aa")).await.unwrap();
+    assert!(repository.insert_key(&key("k2", "aa")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_fixed_key_stays_revoked_until_its_text_changes() {
+    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+    repository.ensure_user("ann").await.unwrap();
+    repository.create_workspace("team").await.unwrap();
+    repository.put_key(&key("first", "aa")).await.unwrap();
+    repository.revoke_key("first").await.unwrap();
+    repository.put_key(&key("first", "aa")).await.unwrap();
+    assert!(repository.working_keys().await.unwrap().is_empty());
+    repository.put_key(&key("first", "bb")).await.unwrap();
+    assert_eq!(repository.working_keys().await.unwrap()[0].sha256, "bb");
+}
+
+#[tokio::test]
+async fn a_policy_is_replaced_whole_and_goes_with_its_workspace() {
+    let Fixture { repository, clock, folder: _folder } = fixture().await;
+    assert!(!repository.put_policy("team", &full_policy()).await.unwrap(), "no such workspace");
+    repository.create_workspace("team").await.unwrap();
+    assert!(repository.put_policy("team", &full_policy()).await.unwrap());
+    let first = repository.policy("team").await.unwrap().unwrap();
+    assert_eq!(first.fields, full_policy());
+    clock.0.store(2_000_000, Ordering::SeqCst);
+    let bare = PolicyFields {
+        enabled: true,
+        executor: None,
+        max_iterations: None,
+        exec_timeout_s: None,
+        default_purpose_hint: None,
+        image: None,
+        tools: None,
+    };
+    repository.put_policy("team", &bare).await.unwrap();
+    let second = repository.policy("team").await.unwrap().unwrap();
+    assert_eq!((second.fields, second.created_at_ms, second.updated_at_ms), (bare, 1_000_000, 2_000_000));
+    assert!(repository.delete_workspace("team").await.unwrap());
+    assert_eq!(repository.policies().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_row_this_version_never_wrote_is_named() {
+    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+    repository.create_workspace("team").await.unwrap();
+    repository.put_policy("team", &full_policy()).await.unwrap();
+    sqlx::query("UPDATE code_execution_policies SET executor = 'both'").execute(&repository.pool).await.unwrap();
+    let error = repository.policies().await.unwrap_err();
+    assert_eq!(error.to_string(), "row `team` of code_execution_policies has a bad executor");
+}
+
+#[tokio::test]
+async fn each_content_has_one_version_and_reopening_changes_none() {
+    let Fixture { repository, clock, folder } = fixture().await;
+    let first = repository.version_of("x").await.unwrap();
+    assert_eq!(first, 1_000_001, "above whatever an older database in this place reached");
+    assert_eq!(repository.version_of("x").await.unwrap(), first);
+    repository.close().await;
+    let again = open(&folder, &clock).await;
+    assert_eq!(again.version_of("x").await.unwrap(), first);
+    assert_eq!(again.version_of("y").await.unwrap(), first + 1);
+}
+
+#[tokio::test]
+async fn twenty_writers_at_once_all_succeed_and_are_all_counted() {
+    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+    let before = repository.revision().await.unwrap();
+    let names: Vec<_> = (0..20).map(|number| format!("w{number:02}")).collect();
+    let made = futures_util::future::join_all(names.iter().map(|name| repository.create_workspace(name))).await;
+    assert!(made.into_iter().all(|made| made.unwrap()));
+    assert_eq!(repository.revision().await.unwrap(), before + 20);
+    let page = repository.workspaces("w04", 3).await.unwrap();
+    assert_eq!(page.iter().map(|workspace| workspace.id.as_str()).collect::<Vec<_>>(), ["w05", "w06", "w07"]);
+}

@@ -1,0 +1,254 @@
+"""The session's interpreter: reads cells from descriptor 3, runs them in one lasting `__main__`, says when each is done.
+
+A request is 4 bytes of length, then 8 bytes of call id, then the code as UTF-8. An answer is 4 bytes of length, then JSON.
+Output never travels here: it goes through the real descriptors 1 and 2, which the sidecar reads.
+Nothing heavy is imported before it is needed: a session's first answer waits for this file.
+"""
+
+import _ast
+import _signal
+import builtins
+import posix
+import resource
+import sys
+
+CONTROL = 3
+HERE = (lambda: 0).__code__.co_filename
+PID = posix.getpid()
+WORKSPACE = posix.getcwd()
+ONLY_AST = 0x400  # ast.PyCF_ONLY_AST
+TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
+MAX_FIGURES = 20
+MAX_FD = 1 << 20
+NICENESS = 5
+
+main = type(sys)("__main__")
+sources = {}
+running = False
+loop = None
+
+
+def read(size):
+    data = bytearray()
+    while len(data) < size:
+        part = posix.read(CONTROL, min(size - len(data), 65536))
+        if not part:
+            posix._exit(0)
+        data += part
+    return bytes(data)
+
+
+def send(text):
+    data = text.encode()
+    data = len(data).to_bytes(4, "big") + data
+    while data:
+        data = data[posix.write(CONTROL, data) :]
+
+
+def load(name):
+    """Imports a module of the standard library, whatever lies in the workspace under the same name."""
+    path = sys.path
+    sys.path = library
+    try:
+        __import__(name)
+        return sys.modules[name]
+    finally:
+        sys.path = path
+
+
+def interrupt(signal, frame):
+    if running:
+        raise KeyboardInterrupt
+
+
+def know_sources():
+    cache = load("linecache").cache
+    for name, source in sources.items():
+        if name not in cache:
+            cache[name] = (len(source), None, [line + "\n" for line in source.split("\n")], name)
+
+
+def report(error):
+    """Prints a traceback as a script would: from the cell on, without frames of this file."""
+    try:
+        know_sources()
+        trace = error.__traceback__
+        while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<cell "):
+            trace = trace.tb_next
+        summary = load("traceback").TracebackException(type(error), error, trace)
+        pending, seen = [summary], set()
+        while pending:
+            part = pending.pop()
+            if part is None or id(part) in seen:
+                continue
+            seen.add(id(part))
+            part.stack[:] = [entry for entry in part.stack if entry.filename != HERE]
+            pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
+        text = "".join(summary.format())
+    except BaseException:
+        text = type(error).__name__ + "\n"
+    try:
+        sys.stderr.write(text)
+    except BaseException:
+        posix.write(2, text.encode("utf-8", "backslashreplace"))
+
+
+def evaluate(code):
+    global loop
+    value = eval(code, main.__dict__)
+    if not code.co_flags & IS_COROUTINE:
+        return
+    asyncio = load("asyncio")
+    if loop is None or loop.is_closed():
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    task = loop.create_task(value)
+    try:
+        loop.run_until_complete(task)
+    except BaseException:
+        if not task.done():
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task], timeout=1))
+        raise
+
+
+def run(name, source):
+    # `dont_inherit`: a `from __future__` line of this file or of another cell must not change the meaning of this one.
+    tree = compile(source, name, "exec", ONLY_AST | TOP_LEVEL_AWAIT, True)
+    parts = [(tree, "exec")]
+    if tree.body and isinstance(tree.body[-1], _ast.Expr) and not source.rstrip().endswith(";"):
+        # `single` prints the value, as the interactive prompt does.
+        parts.append((_ast.Interactive([tree.body.pop()]), "single"))
+    codes = [compile(part, name, mode, TOP_LEVEL_AWAIT, True) for part, mode in parts]
+    for code in codes:
+        evaluate(code)
+
+
+def figures():
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    names = []
+    if pyplot is None:
+        return names
+    for number in pyplot.get_fignums()[:MAX_FIGURES]:
+        count = 1
+        while True:
+            name = "figure_%d.png" % count
+            try:
+                posix.lstat(WORKSPACE + "/" + name)
+            except FileNotFoundError:
+                break
+            count += 1
+        pyplot.figure(number).savefig(WORKSPACE + "/" + name, bbox_inches="tight")
+        names.append(name)
+    pyplot.close("all")
+    return names
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()
+        except BaseException:
+            pass
+
+
+def stream(number):
+    return open(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def mend():
+    """Gives the next cell working streams if the last one closed or lost them."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(getattr(sys, name), "closed", True):
+            setattr(sys, name, stream(number))
+            setattr(sys, "__%s__" % name, getattr(sys, name))
+
+
+def cell(number, source):
+    """Runs one cell and returns its return code and the figures it drew."""
+    global running
+    name = "<cell %d>" % number
+    sources[name] = source
+    saved = []
+    mend()
+    if "linecache" in sys.modules or "traceback" in source:
+        know_sources()
+    if "matplotlib" in source:
+        load("warnings").filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+    try:
+        try:
+            running = True
+            run(name, source)
+            saved = figures()
+            code = 0
+        finally:
+            running = False
+    except SystemExit as error:
+        code = error.code
+        if code is None:
+            code = 0
+        elif not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException as error:
+        running = False
+        report(error)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    flush()
+    if posix.getpid() != PID:
+        # A fork came back from the cell. It has no part in this conversation.
+        posix._exit(code & 0xFF)
+    return code & 0xFF, saved
+
+
+def leave(code=None):
+    raise SystemExit(code)
+
+
+def show_help(*topics):
+    load("pydoc").help(*topics)
+
+
+def start(address_space, tasks, file_size, open_files, prefix, *path):
+    global library
+    library = list(path)
+    sys.path[:] = ["", *path]
+    sys.prefix = sys.exec_prefix = prefix
+    sys.argv[:] = [""]
+    posix.set_inheritable(CONTROL, False)
+    # Whatever the sidecar itself was started with and did not know of.
+    posix.closerange(CONTROL + 1, MAX_FD)
+    posix.nice(NICENESS)
+    for limit, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, int(address_space)),
+        (resource.RLIMIT_NPROC, int(tasks)),
+        (resource.RLIMIT_FSIZE, int(file_size)),
+        (resource.RLIMIT_NOFILE, int(open_files)),
+    ):
+        resource.setrlimit(limit, (value, value))
+    _signal.signal(_signal.SIGINT, interrupt)
+    # What the `site` module would add; it is skipped because it costs a third of the start.
+    builtins.exit = builtins.quit = leave
+    builtins.help = show_help
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    sys.stdout = sys.__stdout__ = stream(1)
+    sys.stderr = sys.__stderr__ = stream(2)
+    send('{"ready":true}')
+
+
+start(*sys.argv[1:])
+count = 0
+while True:
+    size = int.from_bytes(read(4), "big")
+    call = int.from_bytes(read(8), "big")
+    text = read(size - 8).decode("utf-8")
+    count += 1
+    result, drawn = cell(count, text)
+    drawn = ",".join('"%s"' % name for name in drawn)
+    send('{"id":%d,"return_code":%d,"figures":[%s]}' % (call, result, drawn))
+    if count == 1:
+        # The caller has its answer; what a later traceback needs is loaded in the pause.
+        load("traceback")

@@ -1,0 +1,333 @@
+//! One live interpreter in its sandbox: runs a cell, keeps its output, stops it when a limit is passed.
+//!
+//! INVARIANT: an interpreter whose call did not end by a believed answer is never used again. Dropping one kills
+//! its whole process tree, so a call whose future is dropped stops at once.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Child;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::Tier;
+use super::capture::Capture;
+use super::control::{Control, ControlFault, Done};
+use super::launch::{Ends, Launcher};
+use super::spawner::Spawner;
+use super::watch::{Strike, Watch, descendants};
+
+/// Longest time from the start of bubblewrap to the driver's greeting; generous, for loaded machines.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// An interrupt that did not end the cell is repeated, and then reaches the programs it started too.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(500);
+/// Interrupts a cell gets before it is killed: 2 s in all.
+const INTERRUPTS: u32 = 4;
+/// A killed tree is gone long before this.
+const REAP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time an interpreter that closed its channel has to end by itself, so that its exit status is its own.
+const EXIT_GRACE: Duration = Duration::from_millis(500);
+/// The largest buffer a pipe can have: what was written before the answer is in it, what background threads go on
+/// writing must not hold the answer up.
+const DRAIN_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 64 * 1024;
+/// How much of bubblewrap's own complaint is kept.
+const COMPLAINT_BYTES: usize = 2048;
+
+/// A started interpreter.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    control: Control,
+    stdout: pipe::Receiver,
+    stderr: pipe::Receiver,
+    python: Process,
+    killer: Arc<Killer>,
+    watch: Watch,
+    outer: Outer,
+    calls: u64,
+    output_bytes: usize,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// By itself; the interpreter lives on.
+    Finished(Done),
+    /// By the first interrupt at its deadline; the interpreter lives on.
+    Interrupted(Done),
+    /// It ignored the interrupt and was killed.
+    TimedOut,
+    /// It ended the interpreter: `os._exit`, a crash, a kill. Carries the exit status, 128 + n for signal n.
+    Exited(i32),
+    /// It broke the control channel and was killed.
+    Broken(ControlFault),
+    /// It passed a watched limit and was killed.
+    Struck(Strike),
+}
+
+/// What a call left behind.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) ending: Ending,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+/// Why an interpreter did not start.
+#[derive(Debug, thiserror::Error)]
+#[error("the sandbox did not start: {complaint}")]
+pub(super) struct LaunchError {
+    /// What bubblewrap or Python printed, cut short.
+    pub(super) complaint: String,
+    #[source]
+    source: Option<io::Error>,
+}
+
+impl LaunchError {
+    pub(super) fn io(source: io::Error) -> Self {
+        Self { complaint: source.to_string(), source: Some(source) }
+    }
+}
+
+/// Kills a session's tree from anywhere.
+#[derive(Debug)]
+pub(super) struct Killer {
+    init: Process,
+}
+
+/// A process that is certain to be the one we mean.
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+/// The outer bubblewrap: our child, to be reaped.
+#[derive(Debug)]
+struct Outer {
+    child: Option<Child>,
+    spawner: Spawner,
+}
+
+impl Interpreter {
+    /// Starts one over `workspace` and waits until it is ready for code.
+    pub(super) async fn launch(launcher: &Launcher, tier: Tier, workspace: &Path) -> Result<Self, LaunchError> {
+        let fault = LaunchError::io;
+        let (mut control, theirs) = Control::pair().map_err(fault)?;
+        let (stdout, stdout_end) = io::pipe().map_err(fault)?;
+        let (stderr, stderr_end) = io::pipe().map_err(fault)?;
+        let ends = Ends { control: theirs, stdout: stdout_end, stderr: stderr_end };
+        let command = launcher.command(tier, workspace, ends).map_err(fault)?;
+        let child = launcher.spawner.spawn(command).await.map_err(fault)?;
+        let outer = Outer { child: Some(child), spawner: launcher.spawner.clone() };
+        let stdout = pipe::Receiver::from_owned_fd(stdout.into()).map_err(fault)?;
+        let mut stderr = pipe::Receiver::from_owned_fd(stderr.into()).map_err(fault)?;
+        let greeted = match timeout(START_TIMEOUT, control.ready()).await {
+            Ok(Ok(pid)) => outer.identify(pid).map_err(fault),
+            Ok(Err(_)) => Err(LaunchError { complaint: complaint(&mut stderr).await, source: None }),
+            Err(_) => Err(LaunchError { complaint: "it did not answer in time".to_owned(), source: None }),
+        };
+        let (python, init) = greeted?;
+        let watch = Watch { init: init.pid, workspace: workspace.to_path_buf(), limits: launcher.limits.clone() };
+        let killer = Arc::new(Killer { init });
+        let output_bytes = launcher.limits.output_bytes;
+        Ok(Self { control, stdout, stderr, python, killer, watch, outer, calls: 0, output_bytes })
+    }
+
+    /// Kills this interpreter from elsewhere, while a call runs.
+    pub(super) fn killer(&self) -> Arc<Killer> {
+        Arc::clone(&self.killer)
+    }
+
+    /// The kernel's `/proc/PID/status` of the interpreter, which nothing inside can forge.
+    pub(super) fn status(&self) -> io::Result<String> {
+        fs::read_to_string(format!("/proc/{}/status", self.python.pid.as_raw_pid()))
+    }
+
+    /// Runs one cell. Gives the interpreter back if it can take another.
+    pub(super) async fn run(mut self, code: &str, budget: Duration) -> (Ran, Option<Self>) {
+        let mut stdout = Capture::new(self.output_bytes);
+        let mut stderr = Capture::new(self.output_bytes);
+        let ending = self.call(code, budget, &mut stdout, &mut stderr).await;
+        let kept = matches!(ending, Ending::Finished(_) | Ending::Interrupted(_));
+        let ending = if kept { ending } else { self.end(ending).await };
+        drain(&self.stdout, &mut stdout);
+        drain(&self.stderr, &mut stderr);
+        let ran = Ran { ending, stdout: stdout.into_text(), stderr: stderr.into_text() };
+        (ran, kept.then_some(self))
+    }
+
+    async fn call(&mut self, code: &str, budget: Duration, out: &mut Capture, err: &mut Capture) -> Ending {
+        let Self { control, stdout, stderr, python, watch, .. } = self;
+        self.calls += 1;
+        let id = self.calls;
+        let mut deadline = Instant::now() + budget;
+        // Nothing is read meanwhile, but nothing needs to be: the driver is waiting for this.
+        match timeout_at(deadline, control.send(id, code)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => return Ending::Broken(fault),
+            Err(_) => return Ending::TimedOut,
+        }
+        let strike = watch.strike();
+        tokio::pin!(strike);
+        let (mut out_bytes, mut err_bytes) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
+        let (mut out_open, mut err_open) = (true, true);
+        let mut interrupts = 0;
+        loop {
+            tokio::select! {
+                read = stdout.read(&mut out_bytes), if out_open => out_open = keep(out, &out_bytes, read),
+                read = stderr.read(&mut err_bytes), if err_open => err_open = keep(err, &err_bytes, read),
+                done = control.done(id) => return match done {
+                    Ok(done) if interrupts > 0 => Ending::Interrupted(done),
+                    Ok(done) => Ending::Finished(done),
+                    Err(fault) => Ending::Broken(fault),
+                },
+                strike = &mut strike => return Ending::Struck(strike),
+                () = sleep_until(deadline) => {
+                    match interrupts {
+                        0 => python.signal(Signal::INT),
+                        INTERRUPTS => return Ending::TimedOut,
+                        _ => interrupt_all(watch.init),
+                    }
+                    interrupts += 1;
+                    deadline += INTERRUPT_AGAIN;
+                }
+            }
+        }
+    }
+
+    /// Ends an interpreter that cannot be trusted any more, and learns how it ended if it did so itself.
+    async fn end(&mut self, ending: Ending) -> Ending {
+        let own = match ending {
+            Ending::Broken(ControlFault::Closed) => self.outer.reap(EXIT_GRACE).await,
+            _ => None,
+        };
+        if let Some(status) = own {
+            return Ending::Exited(status);
+        }
+        self.killer.kill();
+        self.outer.reap(REAP_TIMEOUT).await;
+        ending
+    }
+
+    /// Kills the tree and waits until it is gone. False if it is still there after a generous wait.
+    pub(super) async fn stop(mut self) -> bool {
+        self.killer.kill();
+        self.outer.reap(REAP_TIMEOUT).await.is_some()
+    }
+}
+
+impl Drop for Interpreter {
+    fn drop(&mut self) {
+        self.killer.kill();
+    }
+}
+
+impl Killer {
+    /// Kills process 1 of the session and, by the kernel's doing, every other. One that is gone is no error.
+    pub(super) fn kill(&self) {
+        self.init.signal(Signal::KILL);
+    }
+}
+
+impl Process {
+    fn open(pid: Pid) -> io::Result<Self> {
+        Ok(Self { pid, fd: pidfd_open(pid, PidfdFlags::empty())? })
+    }
+
+    fn signal(&self, signal: Signal) {
+        // The only failure that can be is that it is gone already, which is what the caller wants or finds out.
+        pidfd_send_signal(&self.fd, signal).unwrap_or_default();
+    }
+}
+
+impl Outer {
+    /// Opens the interpreter and its process 1. The driver has run nothing of anybody's yet, so it is alive and honest.
+    fn identify(&self, python: Pid) -> io::Result<(Process, Process)> {
+        let strange = || io::Error::other("its processes are not those bubblewrap starts");
+        let init = parent(python)?;
+        let found = (Process::open(python)?, Process::open(init)?);
+        // Both were opened by number: still the same line of descent means that no number was reused in between.
+        let ours = self.child.as_ref().map(Pid::from_child);
+        if parent(python)? == init && Some(parent(init)?) == ours { Ok(found) } else { Err(strange()) }
+    }
+
+    /// Waits for bubblewrap's end; gives its exit status, which is the interpreter's.
+    async fn reap(&mut self, patience: Duration) -> Option<i32> {
+        let child = self.child.as_mut()?;
+        let pid = Pid::from_child(child);
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let patience = Timespec::try_from(patience).ok()?;
+        let ended = move || poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience));
+        drop(tokio::task::spawn_blocking(ended).await);
+        let status = child.try_wait().ok()??;
+        self.child = None;
+        Some(
+            std::os::unix::process::ExitStatusExt::signal(&status)
+                .map_or(status.code().unwrap_or(-1), |signal| 128 + signal),
+        )
+    }
+}
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            self.spawner.bury(child);
+        }
+    }
+}
+
+fn parent(pid: Pid) -> io::Result<Pid> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid()))?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+    parent.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("the kernel does not tell its parent"))
+}
+
+/// Interrupts everything in the session, as a terminal would.
+fn interrupt_all(init: Pid) {
+    let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid"));
+    let Ok(inside) = namespace(init.as_raw_pid()) else { return };
+    for raw in descendants(init) {
+        let Some(pid) = Pid::from_raw(raw) else { continue };
+        let Ok(process) = Process::open(pid) else { continue };
+        // Looked at after it was opened, so that a reused number cannot name a process outside.
+        if namespace(raw).is_ok_and(|found| found == inside) {
+            process.signal(Signal::INT);
+        }
+    }
+}
+
+/// Takes what one read gave; false when the stream is over.
+fn keep(capture: &mut Capture, bytes: &[u8], read: io::Result<usize>) -> bool {
+    let kept = read.ok().filter(|count| *count > 0).and_then(|count| bytes.get(..count));
+    kept.inspect(|bytes| capture.push(bytes)).is_some()
+}
+
+/// Takes what is in the pipe now. Asks the kernel itself: the runtime may not have heard of the last bytes yet.
+fn drain(stream: &pipe::Receiver, capture: &mut Capture) {
+    let mut bytes = vec![0; READ_BYTES];
+    let mut left = DRAIN_BYTES;
+    while left > 0 {
+        let read = rustix::io::read(stream, &mut bytes).map_err(io::Error::from);
+        left = left.saturating_sub(*read.as_ref().unwrap_or(&0));
+        if !keep(capture, &bytes, read) {
+            return;
+        }
+    }
+}
+
+async fn complaint(stderr: &mut pipe::Receiver) -> String {
+    let mut bytes = Vec::new();
+    let mut limited = stderr.take(COMPLAINT_BYTES as u64);
+    drop(timeout(EXIT_GRACE, limited.read_to_end(&mut bytes)).await);
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    if text.is_empty() { "it ended without a word".to_owned() } else { text }
+}

@@ -1,0 +1,201 @@
+//! One session: a workspace that stays, and an interpreter that is replaced when a call loses it.
+//!
+//! INVARIANT: one call at a time; a session whose call was dropped, or that filled its disk, takes no other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::interpreter::{Ending, Interpreter, Killer, LaunchError, Ran};
+use super::launch::Launcher;
+use super::watch::Strike;
+use super::workspace::Workspace;
+use super::{SandboxLimits, Tier};
+use crate::sandbox::{ExecutionResult, ProducedFile, SandboxError};
+
+/// A call may be this short; less is no time to interrupt anything.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Return code of a call that was interrupted at its deadline and kept its state.
+const TIMED_OUT: i32 = 124;
+/// Return code of a call that was killed.
+const KILLED: i32 = 137;
+const LOST: &str = "Variables are lost, files are kept; the next call starts a fresh interpreter.";
+
+/// A live session. Fields are dropped in this order: processes before their files, both before the slot.
+#[derive(Debug)]
+pub(super) struct Session {
+    state: tokio::sync::Mutex<State>,
+    killer: Mutex<Option<Arc<Killer>>>,
+    closed: AtomicBool,
+    launcher: Arc<Launcher>,
+    tier: Tier,
+}
+
+#[derive(Debug)]
+struct State {
+    interpreter: Option<Interpreter>,
+    /// Set while a call runs and left set when its future is dropped.
+    lost: bool,
+    workspace: Option<Workspace>,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Session {
+    /// Makes a workspace and starts an interpreter in it.
+    pub(super) async fn open(
+        launcher: Arc<Launcher>,
+        tier: Tier,
+        name: &str,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Self, SandboxError> {
+        let workspace = launcher.root.workspace(name).map_err(|error| unusable(LaunchError::io(error)))?;
+        let interpreter = Interpreter::launch(&launcher, tier, workspace.path()).await.map_err(unusable)?;
+        let killer = Mutex::new(Some(interpreter.killer()));
+        let state = State { interpreter: Some(interpreter), lost: false, workspace: Some(workspace), slot: Some(slot) };
+        Ok(Self { state: tokio::sync::Mutex::new(state), killer, closed: AtomicBool::new(false), launcher, tier })
+    }
+
+    /// Runs a cell, after the one that may be running.
+    pub(super) async fn execute(&self, code: &str, timeout: Duration) -> Result<ExecutionResult, SandboxError> {
+        let mut state = self.state.lock().await;
+        if state.lost || self.closed() {
+            return Err(SandboxError::UnknownSession);
+        }
+        state.lost = true;
+        let interpreter = match state.interpreter.take() {
+            Some(interpreter) => interpreter,
+            None => self.restart(&state).await?,
+        };
+        let budget = timeout.clamp(SHORTEST, self.launcher.limits.wall);
+        let (ran, kept) = interpreter.run(code, budget).await;
+        if self.closed() {
+            return Err(SandboxError::UnknownSession);
+        }
+        state.lost = matches!(&ran.ending, Ending::Struck(strike) if *strike != Strike::Memory);
+        state.interpreter = kept;
+        Ok(result(ran, budget, &self.launcher.limits))
+    }
+
+    /// Ends it: kills what runs, waits for that to be gone, removes the files. The slot is free after that.
+    pub(super) async fn close(&self) -> Result<(), SandboxError> {
+        self.closed.store(true, Ordering::SeqCst);
+        if let Some(killer) = self.killer().as_ref() {
+            killer.kill();
+        }
+        let mut state = self.state.lock().await;
+        state.lost = true;
+        let gone = match state.interpreter.take() {
+            Some(interpreter) => interpreter.stop().await,
+            None => true,
+        };
+        let (workspace, slot) = (state.workspace.take(), state.slot.take());
+        // Once begun it runs to its end, also if nobody waits any more.
+        let removed = tokio::task::spawn_blocking(move || {
+            let removed = workspace.map_or(Ok(()), Workspace::remove);
+            drop(slot);
+            removed
+        });
+        let trouble = |reason: &str, source| SandboxError::Unreachable { reason: reason.to_owned(), source };
+        match removed.await {
+            Ok(Ok(())) if gone => Ok(()),
+            Ok(Ok(())) => Err(trouble("its processes do not end", None)),
+            Ok(Err(error)) => Err(trouble("its files cannot be removed", Some(error.into()))),
+            Err(error) => Err(trouble("its files cannot be removed", Some(error.into()))),
+        }
+    }
+
+    async fn restart(&self, state: &State) -> Result<Interpreter, SandboxError> {
+        let workspace = state.workspace.as_ref().ok_or(SandboxError::UnknownSession)?;
+        let interpreter = Interpreter::launch(&self.launcher, self.tier, workspace.path()).await.map_err(unusable)?;
+        *self.killer() = Some(interpreter.killer());
+        // Closed in the meantime: whoever closed it could not know of this one.
+        if self.closed() { Err(SandboxError::UnknownSession) } else { Ok(interpreter) }
+    }
+
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    fn killer(&self) -> std::sync::MutexGuard<'_, Option<Arc<Killer>>> {
+        self.killer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unusable(error: LaunchError) -> SandboxError {
+    SandboxError::Unreachable { reason: "a session did not start".to_owned(), source: Some(error.into()) }
+}
+
+fn result(ran: Ran, budget: Duration, limits: &SandboxLimits) -> ExecutionResult {
+    let (return_code, note) = verdict(&ran.ending, budget, limits);
+    let mut stderr = ran.stderr;
+    if let Some(note) = note {
+        if !stderr.is_empty() && !stderr.ends_with('\n') {
+            stderr.push('\n');
+        }
+        stderr.push_str("[sandbox] ");
+        stderr.push_str(&note);
+        stderr.push('\n');
+    }
+    let figures = match ran.ending {
+        Ending::Finished(done) | Ending::Interrupted(done) => done.figures,
+        _ => Vec::new(),
+    };
+    let files = figures.into_iter().map(|name| ProducedFile { name }).collect();
+    ExecutionResult { stdout: ran.stdout, stderr, return_code, files }
+}
+
+/// The return code, and what a person or a model should know beyond the program's own words.
+fn verdict(ending: &Ending, budget: Duration, limits: &SandboxLimits) -> (i32, Option<String>) {
+    let seconds = budget.as_secs_f32();
+    match ending {
+        Ending::Finished(done) => (i32::from(done.return_code), None),
+        Ending::Interrupted(_) => {
+            let note = format!(
+                "The time limit of {seconds} s was reached and the code was interrupted. Variables and files are kept."
+            );
+            (TIMED_OUT, Some(note))
+        }
+        Ending::TimedOut => {
+            let note = format!(
+                "The time limit of {seconds} s was reached; the code did not stop when interrupted, so the interpreter was killed. {LOST}"
+            );
+            (KILLED, Some(note))
+        }
+        Ending::Exited(status) => {
+            let how = match status {
+                129.. => format!("was killed by signal {}", status - 128),
+                _ => format!("ended with status {status}"),
+            };
+            (*status, Some(format!("The interpreter {how}. {LOST}")))
+        }
+        Ending::Broken(fault) => (KILLED, Some(format!("The interpreter was killed because {fault}. {LOST}"))),
+        Ending::Struck(strike) => (KILLED, Some(struck(*strike, limits))),
+    }
+}
+
+fn struck(strike: Strike, limits: &SandboxLimits) -> String {
+    const MIB: u64 = 1 << 20;
+    const ENDED: &str = "so the session was ended, with its files.";
+    match strike {
+        Strike::Memory => {
+            format!(
+                "The code used more than its memory limit of {} MiB, so the interpreter was killed. {LOST}",
+                limits.memory_bytes / MIB
+            )
+        }
+        Strike::WorkspaceBytes => {
+            format!("The workspace grew beyond its limit of {} MiB, {ENDED}", limits.workspace_bytes / MIB)
+        }
+        Strike::WorkspaceEntries => {
+            format!(
+                "The workspace grew beyond its limit of {} files and directories, {ENDED}",
+                limits.workspace_entries
+            )
+        }
+        Strike::WorkspaceHidden => {
+            format!("The workspace nests too deep or has a directory that cannot be read, {ENDED}")
+        }
+    }
+}

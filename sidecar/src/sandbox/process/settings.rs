@@ -1,0 +1,145 @@
+//! What an operator may set about the embedded sandbox, and the name of every limit.
+//!
+//! INVARIANT: a [`RunAs`] is never uid 0 or gid 0.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the embedded sandbox is set up.
+#[derive(Debug, Clone)]
+pub struct ProcessSettings {
+    /// Sessions live in `<data_dir>/sandbox`.
+    pub data_dir: PathBuf,
+    /// The bubblewrap program, version 0.8 or newer.
+    pub bwrap: PathBuf,
+    /// The interpreter sessions run; its prefix is mounted read-only.
+    pub python: PathBuf,
+    /// Who sandboxes run as when the sidecar itself is root. Ignored otherwise.
+    pub run_as: RunAs,
+    /// Every limit.
+    pub limits: SandboxLimits,
+}
+
+impl ProcessSettings {
+    /// The defaults for a data directory.
+    pub fn new(data_dir: PathBuf) -> Self {
+        Self {
+            data_dir,
+            bwrap: PathBuf::from("/usr/bin/bwrap"),
+            python: PathBuf::from("/usr/bin/python3"),
+            run_as: RunAs::default(),
+            limits: SandboxLimits::default(),
+        }
+    }
+}
+
+/// An unprivileged user and group, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunAs {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl RunAs {
+    /// Accepts any user and group but root's.
+    pub fn new(uid: u32, gid: u32) -> Option<Self> {
+        (uid != 0 && gid != 0).then_some(Self { uid, gid })
+    }
+
+    /// Reads `UID:GID`, or a user name from `/etc/passwd`. The error says what to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let by_number = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        let (uid, gid) = match by_number {
+            Some(pair) => pair,
+            None => find_user(&std::fs::read_to_string("/etc/passwd").unwrap_or_default(), text)
+                .ok_or_else(|| format!("no user `{text}` in /etc/passwd; write a user name or `UID:GID`"))?,
+        };
+        Self::new(uid, gid).ok_or_else(|| format!("`{text}` is root; name a user without privileges, such as `nobody`"))
+    }
+}
+
+impl Default for RunAs {
+    /// `nobody`.
+    fn default() -> Self {
+        Self { uid: 65534, gid: 65534 }
+    }
+}
+
+fn find_user(passwd: &str, name: &str) -> Option<(u32, u32)> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == name).then_some(())?;
+        Some((fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?))
+    })
+}
+
+/// Every limit of a session, and of sessions in all.
+#[derive(Debug, Clone)]
+pub struct SandboxLimits {
+    /// Longest wall-clock time of one execution; a longer request is cut to it.
+    pub wall: Duration,
+    /// Resident memory of all processes of a session together; watched, so it may be passed for a moment.
+    pub memory_bytes: u64,
+    /// Address space of one process; beyond it Python sees `MemoryError`.
+    pub address_space_bytes: u64,
+    /// Processes and threads of a session.
+    pub tasks: u32,
+    /// Open files of one process.
+    pub open_files: u32,
+    /// Size of one file.
+    pub file_bytes: u64,
+    /// Disk used by a session's workspace; watched, so it may be passed for a moment.
+    pub workspace_bytes: u64,
+    /// Files and directories in a session's workspace; watched likewise.
+    pub workspace_entries: u64,
+    /// Size of each of `/tmp` and `/dev/shm`, kept in memory.
+    pub tmp_bytes: u64,
+    /// What is kept of each output stream of one execution: half from its head, half from its tail.
+    pub output_bytes: usize,
+    /// Length of the code of one execution.
+    pub code_bytes: usize,
+    /// Sessions alive at the same time.
+    pub sessions: usize,
+}
+
+impl Default for SandboxLimits {
+    fn default() -> Self {
+        const MIB: u64 = 1 << 20;
+        Self {
+            wall: Duration::from_mins(5),
+            memory_bytes: 1024 * MIB,
+            address_space_bytes: 4096 * MIB,
+            tasks: 64,
+            open_files: 1024,
+            file_bytes: 100 * MIB,
+            workspace_bytes: 512 * MIB,
+            workspace_entries: 10_000,
+            tmp_bytes: 64 * MIB,
+            output_bytes: 1 << 20,
+            code_bytes: 200_000,
+            sessions: 32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RunAs, find_user};
+
+    #[test]
+    fn run_as_reads_numbers_and_names_and_refuses_root() {
+        assert_eq!(RunAs::parse("1000:1001"), Ok(RunAs { uid: 1000, gid: 1001 }));
+        assert!(RunAs::parse("0:1000").is_err());
+        assert!(RunAs::parse("1000:0").is_err());
+        assert!(RunAs::parse("root").is_err());
+        assert!(RunAs::parse("no such user").is_err());
+        assert!(RunAs::parse("-1:5").is_err());
+    }
+
+    #[test]
+    fn a_user_is_found_by_its_whole_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nnobody2:x:7:8::/:/bin/sh\nnobody:x:65534:65533::/:/bin/sh\nbroken";
+        assert_eq!(find_user(passwd, "nobody"), Some((65534, 65533)));
+        assert_eq!(find_user(passwd, "broken"), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! Reads the answers of a contract-v1 server.
+//!
+//! INVARIANT: an error names the field that is missing or of a wrong type, never what stood there.
+
+use serde_json::{Map, Value};
+
+use super::{ExecutionResult, SandboxError, SessionId, broken};
+use crate::sandbox::ProducedFile;
+
+/// Entries of one result that are looked at.
+const MAX_FILES: usize = 256;
+/// Longest session id that is taken; it travels in every address.
+const MAX_ID_BYTES: usize = 256;
+
+/// The answer to `CreateSession`.
+pub(super) fn session(bytes: &[u8]) -> Result<SessionId, SandboxError> {
+    let answer = parse(bytes)?;
+    match answer.get("session_id").and_then(Value::as_str) {
+        // A name of dots alone would climb out of its place in an address.
+        Some(id) if id.len() <= MAX_ID_BYTES && id.bytes().any(|byte| byte != b'.') => Ok(SessionId(id.to_owned())),
+        _ => Err(missing("session_id")),
+    }
+}
+
+/// The answer to `Execute`.
+pub(super) fn execution(bytes: &[u8]) -> Result<ExecutionResult, SandboxError> {
+    let answer = parse(bytes)?;
+    text(&answer, "tool_use_id", "tool_use_id")?;
+    let block = object(&answer, "result_block", "result_block")?;
+    let kind = text(block, "type", "result_block.type")?;
+    if kind.ends_with("_tool_result_error") {
+        return Err(broken("`result_block.type` is an error block, which the contract does not have"));
+    }
+    text(block, "tool_use_id", "result_block.tool_use_id")?;
+    let content = object(block, "content", "result_block.content")?;
+    if text(content, "type", "result_block.content.type")?.ends_with("_error") {
+        return Err(broken("`result_block.content.type` is an error, which the contract does not have"));
+    }
+    let return_code = content.get("return_code").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok());
+    Ok(ExecutionResult {
+        stdout: stream(content, "stdout", "result_block.content.stdout")?,
+        stderr: stream(content, "stderr", "result_block.content.stderr")?,
+        return_code: return_code.ok_or_else(|| missing("result_block.content.return_code"))?,
+        files: files(content)?,
+    })
+}
+
+fn files(content: &Map<String, Value>) -> Result<Vec<ProducedFile>, SandboxError> {
+    const NAME: &str = "result_block.content.content";
+    let entries = content.get("content").and_then(Value::as_array).ok_or_else(|| missing(NAME))?;
+    let mut files = Vec::new();
+    for entry in entries.iter().take(MAX_FILES) {
+        let entry = entry.as_object().ok_or_else(|| missing(NAME))?;
+        // A block of a type the contract did not have when this was written is not ours to understand.
+        if entry.get("type").and_then(Value::as_str) != Some("code_execution_output") {
+            continue;
+        }
+        text(entry, "file_id", "result_block.content.content[].file_id")?;
+        let name = text(entry, "filename", "result_block.content.content[].filename")?;
+        files.push(ProducedFile { name: name.to_owned() });
+    }
+    Ok(files)
+}
+
+fn parse(bytes: &[u8]) -> Result<Map<String, Value>, SandboxError> {
+    // The parser's own message would quote the text.
+    serde_json::from_slice(bytes).map_err(|_| broken("its answer is not a JSON object"))
+}
+
+fn object<'a>(from: &'a Map<String, Value>, key: &str, name: &str) -> Result<&'a Map<String, Value>, SandboxError> {
+    from.get(key).and_then(Value::as_object).ok_or_else(|| missing(name))
+}
+
+fn text<'a>(from: &'a Map<String, Value>, key: &str, name: &str) -> Result<&'a str, SandboxError> {
+    from.get(key).and_then(Value::as_str).ok_or_else(|| missing(name))
+}
+
+/// A stream must be there, but may be null.
+fn stream(from: &Map<String, Value>, key: &str, name: &str) -> Result<String, SandboxError> {
+    match from.get(key) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Null) => Ok(String::new()),
+        _ => Err(missing(name)),
+    }
+}
+
+fn missing(name: &str) -> SandboxError {
+    broken(format!("`{name}` of its answer is missing or of a wrong type"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{execution, session};
+    use crate::sandbox::{ExecutionResult, ProducedFile, SandboxError};
+
+    fn good() -> Value {
+        json!({
+            "tool_use_id": "t1",
+            "result_block": {
+                "type": "code_execution_tool_result",
+                "tool_use_id": "t1",
+                "content": {"type": "code_execution_result", "stdout": "o", "stderr": "e", "return_code": 3, "content": [
+                    {"type": "code_execution_output", "file_id": "f1", "filename": "a.txt"},
+                ]},
+            },
+            "execution_time_ms": 5,
+        })
+    }
+
+    fn run(value: &Value) -> Result<ExecutionResult, SandboxError> {
+        execution(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn a_whole_answer_is_read_and_may_grow() {
+        let files = vec![ProducedFile { name: "a.txt".to_owned() }];
+        let expected = ExecutionResult { stdout: "o".to_owned(), stderr: "e".to_owned(), return_code: 3, files };
+        assert_eq!(run(&good()).unwrap(), expected);
+
+        let mut grown = good();
+        grown["new"] = json!([1]);
+        grown["result_block"]["type"] = json!("holographic_tool_result");
+        grown["result_block"]["content"]["new"] = json!({});
+        grown["result_block"]["content"]["content"].as_array_mut().unwrap().push(json!({"type": "hologram"}));
+        assert_eq!(run(&grown).unwrap(), expected);
+
+        let mut silent = good();
+        silent["result_block"]["content"]["stdout"] = Value::Null;
+        silent["result_block"]["content"]["stderr"] = Value::Null;
+        assert_eq!(run(&silent).unwrap().stdout, "");
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_nothing_is_quoted() {
+        for path in [
+            "/tool_use_id",
+            "/result_block",
+            "/result_block/type",
+            "/result_block/tool_use_id",
+            "/result_block/content",
+            "/result_block/content/type",
+            "/result_block/content/stdout",
+            "/result_block/content/stderr",
+            "/result_block/content/return_code",
+            "/result_block/content/content",
+            "/result_block/content/content/0/file_id",
+            "/result_block/content/content/0/filename",
+        ] {
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            let mut removed = good();
+            removed.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(key);
+            let mut wrong = good();
+            *wrong.pointer_mut(path).unwrap() = json!(["canary"]);
+            if path.ends_with("/content/content") {
+                *wrong.pointer_mut(path).unwrap() = json!({"canary": 1});
+            }
+            for value in [removed, wrong] {
+                let error = run(&value).unwrap_err().to_string();
+                assert!(error.contains(key), "{path}: {error}");
+                assert!(!error.contains("canary"), "{error}");
+            }
+        }
+        for text in ["", "canary", "[]", "{\"a\":"] {
+            let error = execution(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("not a JSON object") && !error.contains("canary"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_block_is_a_breach() {
+        let mut outer = good();
+        outer["result_block"]["type"] = json!("code_execution_tool_result_error");
+        let mut inner = good();
+        inner["result_block"]["content"]["type"] = json!("code_execution_tool_result_error");
+        assert!(run(&outer).is_err());
+        assert!(run(&inner).is_err());
+    }
+
+    #[test]
+    fn a_session_needs_a_usable_id() {
+        let id = |value: Value| session(value.to_string().as_bytes()).map(|id| id.0);
+        assert_eq!(id(json!({"session_id": "s1", "new": 1})).unwrap(), "s1");
+        for value in [json!({}), json!({"session_id": 1}), json!({"session_id": ""}), json!({"session_id": ".."})] {
+            assert!(id(value).unwrap_err().to_string().contains("session_id"));
+        }
+        assert!(id(json!({"session_id": "s".repeat(257)})).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! What the caller is told when a model or a sandbox fails, in neutral words.
+
+use std::time::Duration;
+
+use decision::format::ApiFormat;
+use decision::problem::{Origin, Problem, ProblemKind};
+use http::{HeaderMap, StatusCode};
+
+use crate::sandbox::SandboxError;
+use crate::upstream::UpstreamError;
+use crate::wire::{chat_completions, messages};
+
+/// Longest `retry-after` that is handed on, in seconds.
+const MAX_RETRY_AFTER_S: u64 = 3600;
+/// What a sandbox at capacity is worth waiting for, if it does not say.
+const CAPACITY_RETRY_AFTER_S: u32 = 2;
+
+/// A model that gave no answer.
+pub(super) fn of_upstream(error: &UpstreamError) -> Problem {
+    let kind = match error {
+        UpstreamError::Unreachable(_) => ProblemKind::UpstreamFailed,
+        UpstreamError::TimedOut => ProblemKind::UpstreamTimedOut,
+    };
+    Problem::new(kind, Origin::Upstream, error.to_string())
+}
+
+/// A sandbox that gives no session.
+pub(super) fn of_sandbox(error: &SandboxError) -> Problem {
+    match error {
+        SandboxError::AtCapacity { retry_after } => {
+            let message = "every sandbox session is taken; try again later";
+            let mut problem = Problem::new(ProblemKind::Overloaded, Origin::Sandbox, message);
+            problem.retry_after_s = Some(retry_after.map_or(CAPACITY_RETRY_AFTER_S, whole_seconds));
+            problem
+        }
+        SandboxError::UnknownSession
+        | SandboxError::Refused { .. }
+        | SandboxError::Unauthorized
+        | SandboxError::TimedOut
+        | SandboxError::Unreachable { .. } => {
+            let message = "the sandbox that runs this request's code is not available";
+            Problem::new(ProblemKind::SandboxFailed, Origin::Sandbox, message)
+        }
+    }
+}
+
+/// A model's error answer, in the words it used.
+pub(super) fn of_answer(wire: ApiFormat, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Problem {
+    let mut problem = match wire {
+        ApiFormat::Messages => messages::parse_error(body),
+        ApiFormat::ChatCompletions | ApiFormat::Responses => chat_completions::parse_error(body),
+    };
+    problem.kind = match status.as_u16() {
+        400 | 422 => ProblemKind::InvalidRequest,
+        401 => ProblemKind::Unauthenticated,
+        403 => ProblemKind::PermissionDenied,
+        404 => ProblemKind::NotFound,
+        413 => ProblemKind::PayloadTooLarge,
+        429 => ProblemKind::RateLimited,
+        503 | 529 => ProblemKind::Overloaded,
+        408 | 504 => ProblemKind::UpstreamTimedOut,
+        _ => ProblemKind::UpstreamFailed,
+    };
+    problem.retry_after_s = headers
+        .get(http::header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok())
+        .filter(|seconds| *seconds <= MAX_RETRY_AFTER_S)
+        .and_then(|seconds| u32::try_from(seconds).ok());
+    problem
+}
+
+/// The request took longer than it may.
+pub(super) fn deadline(timeout: Duration) -> Problem {
+    let message = format!("the request took longer than {} s and was stopped", timeout.as_secs());
+    Problem::new(ProblemKind::UpstreamTimedOut, Origin::Gateway, message)
+}
+
+/// Rounded up, for zero would mean "at once".
+fn whole_seconds(wait: Duration) -> u32 {
+    u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,45 @@
+//! How much one code turn may use. Every field is a config key under `tool_loop`.
+
+use std::time::Duration;
+
+/// Limits of one request that runs code.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The whole request, all model calls and executions together.
+    pub request_timeout: Duration,
+    /// Longest silence towards a streaming client.
+    pub keep_alive: Duration,
+    /// One event of a model's stream, in bytes.
+    pub max_frame_bytes: usize,
+    /// One model answer, in bytes: a whole body, or what a stream adds to the transcript.
+    pub max_answer_bytes: usize,
+    /// The arguments of one code call, in bytes.
+    pub max_argument_bytes: usize,
+    /// Code calls in one answer of the model; more are refused, each with its own error result.
+    pub max_calls_per_turn: usize,
+    /// Standard output and standard error each, towards model and client, in bytes.
+    pub max_result_bytes: usize,
+    /// What a provider says about a failure, in bytes.
+    pub max_error_bytes: usize,
+    /// Pieces of the answer that wait for a slow client.
+    pub max_queued_chunks: usize,
+    /// How long the rest of a finished model answer is read, to keep its connection.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            request_timeout: Duration::from_hours(1),
+            keep_alive: Duration::from_secs(10),
+            max_frame_bytes: 16 << 20,
+            max_answer_bytes: 64 << 20,
+            max_argument_bytes: 1 << 20,
+            max_calls_per_turn: 16,
+            max_result_bytes: 1 << 20,
+            max_error_bytes: 256 << 10,
+            max_queued_chunks: 16,
+            drain_timeout: Duration::from_secs(1),
+        }
+    }
+}

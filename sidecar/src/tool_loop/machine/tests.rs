@@ -1,0 +1,271 @@
+use decision::problem::ProblemKind;
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::event::Opened;
+
+fn settings(max_rounds: u32) -> Settings {
+    let limits = Limits { max_calls_per_turn: 3, ..Limits::default() };
+    Settings { tool_name: "code_execution".to_owned(), max_rounds, limits }
+}
+
+/// One block of a scripted turn.
+#[derive(Debug, Clone)]
+enum Block {
+    Text(String),
+    Code(String),
+    Garbage(String),
+    Client(String),
+}
+
+#[derive(Debug, Clone)]
+struct Turn {
+    blocks: Vec<Block>,
+    stop: Stop,
+}
+
+fn a_block() -> impl Strategy<Value = Block> {
+    prop_oneof![
+        "[a-z ]{0,12}".prop_map(Block::Text),
+        "[a-z\"\\\\\né]{1,12}".prop_map(|code| Block::Code(format!("x{code}"))),
+        "[a-z{}\":]{0,12}".prop_map(Block::Garbage),
+        "[a-z]{1,6}".prop_map(Block::Client),
+    ]
+}
+
+fn a_turn() -> impl Strategy<Value = Turn> {
+    let stop = prop_oneof![4 => Just(Stop::ToolUse), 1 => Just(Stop::EndTurn), 1 => Just(Stop::MaxTokens)];
+    (prop::collection::vec(a_block(), 0..6), stop).prop_map(|(blocks, stop)| Turn { blocks, stop })
+}
+
+fn events(turn: &Turn, piece: usize) -> Vec<TurnEvent> {
+    let mut out = vec![TurnEvent::Opened(Opened::default())];
+    for (position, block) in turn.blocks.iter().enumerate() {
+        let (kind, text) = match block {
+            Block::Text(text) => (BlockKind::Text, text.clone()),
+            Block::Code(code) => (call("code_execution", position), serde_json::json!({"code": code}).to_string()),
+            Block::Garbage(text) => (call("code_execution", position), text.clone()),
+            Block::Client(text) => (call("lookup", position), format!("{{\"q\":\"{text}\"}}")),
+        };
+        let is_text = kind == BlockKind::Text;
+        out.push(TurnEvent::start(kind));
+        let characters: Vec<char> = text.chars().collect();
+        for piece in characters.chunks(piece) {
+            let piece: String = piece.iter().collect();
+            out.push(TurnEvent::delta(if is_text { Delta::Text(piece) } else { Delta::Arguments(piece) }));
+        }
+        out.push(TurnEvent::stop());
+    }
+    let usage = Usage { input: 3, output: 5, ..Usage::default() };
+    out.push(TurnEvent::Ended(Ended { stop: turn.stop.clone(), usage, raw: None }));
+    out
+}
+
+fn call(name: &str, position: usize) -> BlockKind {
+    BlockKind::Call { id: format!("model_{position}"), name: name.to_owned() }
+}
+
+/// Everything a run put out, and how many model calls it took.
+struct Run {
+    outputs: Vec<Output>,
+    turns: u32,
+}
+
+/// Plays turns until the loop is over; the last one is repeated for as long as the loop asks.
+fn play(turns: &[Turn], max_rounds: u32, piece: usize) -> Run {
+    let mut machine = ToolLoop::new(settings(max_rounds));
+    let mut run = Run { outputs: Vec::new(), turns: 0 };
+    let mut started = Vec::new();
+    loop {
+        let turn = turns.get(run.turns as usize).or(turns.last()).expect("a turn");
+        run.turns += 1;
+        assert!(run.turns <= max_rounds + 1, "more model calls than allowed");
+        let mut inputs: std::collections::VecDeque<Input> = events(turn, piece).into_iter().map(Input::Event).collect();
+        inputs.push_front(Input::TurnOpened);
+        inputs.push_back(Input::TurnClosed);
+        let mut again = false;
+        while let Some(input) = inputs.pop_front() {
+            let mut outputs = Vec::new();
+            machine = machine.handle(input, &mut outputs);
+            for output in outputs {
+                match &output {
+                    Output::StartTool { call, code } => {
+                        started.push(*call);
+                        let outcome = CodeOutcome::Ran { stdout: code.clone(), stderr: String::new(), return_code: 0 };
+                        inputs.push_back(Input::ToolFinished { call: *call, outcome: outcome.clone() });
+                        // A second answer must change nothing.
+                        inputs.push_back(Input::ToolFinished { call: *call, outcome });
+                    }
+                    Output::OpenTurn(_) => again = true,
+                    _ => {}
+                }
+                run.outputs.push(output);
+            }
+        }
+        if !again {
+            assert!(machine.is_over(), "stuck");
+            return run;
+        }
+    }
+}
+
+/// What the client saw, deltas of one block joined.
+fn seen(run: &Run) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    let mut text: Option<String> = None;
+    for output in &run.outputs {
+        let piece = match output {
+            Output::Emit(ClientEvent::Block(BlockEvent::Delta(Delta::Text(p) | Delta::Arguments(p), _))) => Some(p),
+            Output::Emit(ClientEvent::CodeDelta { code, .. }) => Some(code),
+            _ => None,
+        };
+        match (piece, output) {
+            (Some(piece), _) => text.get_or_insert_default().push_str(piece),
+            (None, Output::Emit(_) | Output::Finish(_) | Output::Fail(_)) => {
+                out.extend(text.take());
+                out.push(format!("{output:?}"));
+            }
+            (None, _) => {}
+        }
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_a_model_does_the_answer_is_well_formed(
+        turns in prop::collection::vec(a_turn(), 1..5), max_rounds in 1u32..4, piece in 1usize..9,
+    ) {
+        let run = play(&turns, max_rounds, piece);
+        let mut terminals = 0;
+        let mut opened = 0;
+        let mut unanswered = std::collections::BTreeSet::new();
+        let mut next_call = 0;
+        for output in &run.outputs {
+            prop_assert_eq!(terminals, 0, "something follows the end");
+            match output {
+                Output::Finish(ended) => {
+                    terminals += 1;
+                    prop_assert_eq!(ended.usage.output, 5 * u64::from(run.turns));
+                    prop_assert_eq!(ended.usage.input, 3 * u64::from(run.turns));
+                }
+                Output::Fail(_) => terminals += 1,
+                Output::Emit(ClientEvent::Opened(_)) => opened += 1,
+                Output::Emit(ClientEvent::CodeStart { call }) => {
+                    prop_assert_eq!(*call, next_call);
+                    next_call += 1;
+                    unanswered.insert(*call);
+                }
+                Output::Emit(ClientEvent::CodeResult { call, .. }) => prop_assert!(unanswered.remove(call)),
+                Output::Emit(ClientEvent::Block(BlockEvent::Start(BlockKind::Call { name, .. }, _))) => {
+                    prop_assert_eq!(name, "lookup", "a code call leaked");
+                }
+                Output::OpenTurn(next) => {
+                    prop_assert!(unanswered.is_empty(), "the model goes on before every result was told");
+                    prop_assert!(!next.results.is_empty());
+                }
+                _ => {}
+            }
+        }
+        prop_assert_eq!(terminals, 1);
+        prop_assert_eq!(opened, 1);
+        prop_assert!(unanswered.is_empty(), "a code call without a result");
+    }
+
+    #[test]
+    fn the_answer_does_not_depend_on_the_pieces(
+        turns in prop::collection::vec(a_turn(), 1..4), piece in 1usize..9,
+    ) {
+        prop_assert_eq!(seen(&play(&turns, 3, piece)), seen(&play(&turns, 3, 1000)));
+    }
+
+    #[test]
+    fn a_failure_at_any_moment_leaves_no_call_without_a_result(
+        turn in a_turn(), cut in 0usize..40, gone in any::<bool>(),
+    ) {
+        let mut machine = ToolLoop::new(settings(3));
+        let mut outputs = Vec::new();
+        machine = machine.handle(Input::TurnOpened, &mut outputs);
+        for event in events(&turn, 3).into_iter().take(cut) {
+            machine = machine.handle(Input::Event(event), &mut outputs);
+        }
+        let was_over = machine.is_over();
+        let before = outputs.len();
+        let end = if gone { Input::ClientGone } else { Input::Failed(cut_off()) };
+        machine = machine.handle(end, &mut outputs);
+        prop_assert!(machine.is_over());
+        if gone || was_over {
+            prop_assert!(outputs[before..].iter().all(|output| *output == Output::CancelTools));
+        } else {
+            let count = |wanted: fn(&Output) -> bool| outputs.iter().filter(|output| wanted(output)).count();
+            let starts = count(|output| matches!(output, Output::Emit(ClientEvent::CodeStart { .. })));
+            let stops = count(|output| matches!(output, Output::Emit(ClientEvent::CodeStop { .. })));
+            let results = count(|output| matches!(output, Output::Emit(ClientEvent::CodeResult { .. })));
+            prop_assert_eq!((stops, results), (starts, starts));
+            prop_assert!(matches!(outputs.last(), Some(Output::Fail(_))));
+        }
+    }
+}
+
+fn code(text: &str) -> Block {
+    Block::Code(text.to_owned())
+}
+
+fn turn(stop: Stop, blocks: Vec<Block>) -> Turn {
+    Turn { blocks, stop }
+}
+
+#[test]
+fn at_the_cap_pending_calls_run_and_one_call_without_the_tool_closes_the_answer() {
+    let run = play(&[turn(Stop::ToolUse, vec![code("a")])], 2, 100);
+    let closing: Vec<bool> = run
+        .outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::OpenTurn(next) => Some(next.closing),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(closing, [false, true]);
+    let ran = run.outputs.iter().filter(|output| matches!(output, Output::StartTool { .. })).count();
+    assert_eq!(ran, 2, "the closing answer's call is not run");
+    assert!(matches!(run.outputs.last(), Some(Output::Finish(ended)) if ended.stop == Stop::EndTurn));
+}
+
+#[test]
+fn in_a_mixed_turn_our_calls_run_and_the_client_gets_its_own() {
+    let run = play(&[turn(Stop::ToolUse, vec![code("a"), Block::Client("b".to_owned())])], 5, 100);
+    assert_eq!(run.turns, 1);
+    assert!(run.outputs.iter().any(|output| matches!(output, Output::StartTool { .. })));
+    assert!(matches!(run.outputs.last(), Some(Output::Finish(ended)) if ended.stop == Stop::ToolUse));
+}
+
+#[test]
+fn a_call_cut_by_the_token_limit_is_answered_and_not_run() {
+    let run = play(&[turn(Stop::MaxTokens, vec![Block::Garbage("{\"code\": \"pri".to_owned())])], 5, 100);
+    assert!(!run.outputs.iter().any(|output| matches!(output, Output::StartTool { .. })));
+    let failed = CodeOutcome::Failed(CodeFailure::InvalidInput);
+    assert!(run.outputs.contains(&Output::Emit(ClientEvent::CodeResult { call: 0, outcome: failed })));
+    assert!(matches!(run.outputs.last(), Some(Output::Finish(ended)) if ended.stop == Stop::MaxTokens));
+}
+
+#[test]
+fn calls_over_the_limit_are_refused_one_by_one() {
+    let four = vec![code("a"), code("b"), code("c"), code("d")];
+    let run = play(&[turn(Stop::ToolUse, four), turn(Stop::EndTurn, vec![])], 5, 100);
+    let failed = CodeOutcome::Failed(CodeFailure::TooMany);
+    assert!(run.outputs.contains(&Output::Emit(ClientEvent::CodeResult { call: 3, outcome: failed })));
+    let ran = run.outputs.iter().filter(|output| matches!(output, Output::StartTool { .. })).count();
+    assert_eq!(ran, 3);
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_the_upstreams_failure() {
+    let mut outputs = Vec::new();
+    let machine = ToolLoop::new(settings(3)).handle(Input::TurnOpened, &mut outputs);
+    let machine = machine.handle(Input::TurnClosed, &mut outputs);
+    assert!(machine.is_over());
+    assert!(matches!(outputs.as_slice(), [Output::Fail(problem)] if problem.kind == ProblemKind::UpstreamFailed));
+}

@@ -1,0 +1,7 @@
+//! The whole loop over real TCP: a scripted model, a sandbox of canned results, and the client's bytes.
+
+mod failures;
+mod headers;
+mod leaving;
+mod support;
+mod transcripts;

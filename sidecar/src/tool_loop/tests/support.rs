@@ -1,0 +1,383 @@
+//! A model that answers from a script over real HTTP, and a sandbox that knows what a few programs print.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use decision::decide::{Dialect, Run};
+use decision::format::ApiFormat;
+use decision::problem::Problem;
+use decision::request::{CodeTool, Keyword, ToolDeclaration};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::Clock;
+use crate::ids::IdSource;
+use crate::sandbox::{
+    Capability, ExecutionRequest, ExecutionResult, Reaper, SandboxBackend, SandboxError, SessionId, SessionSpec,
+};
+use crate::tool_loop::{CodeTurn, Engine, Limits, LoopReply, ReplyBody};
+use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
+
+/// One answer of the model.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(&'static str, &'static str)>,
+    pub(super) body: Vec<u8>,
+    /// How the body is cut.
+    pub(super) piece: usize,
+    /// The body never ends, and the model notes when nobody reads it any more.
+    pub(super) hangs: bool,
+}
+
+impl Answer {
+    pub(super) fn stream(body: &str) -> Self {
+        let headers = vec![("content-type", "text/event-stream"), ("request-id", "req_model")];
+        Self { status: 200, headers, body: body.as_bytes().to_vec(), piece: usize::MAX, hangs: false }
+    }
+
+    pub(super) fn json(body: &str) -> Self {
+        Self { headers: vec![("content-type", "application/json")], ..Self::stream(body) }
+    }
+
+    pub(super) fn error(status: u16, headers: &[(&'static str, &'static str)], body: &str) -> Self {
+        Self { status, headers: headers.to_vec(), ..Self::stream(body) }
+    }
+}
+
+/// What the model received.
+#[derive(Debug, Clone)]
+pub(super) struct Received {
+    pub(super) path: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// The scripted model.
+#[derive(Clone)]
+pub(super) struct Model {
+    script: Arc<Mutex<VecDeque<Answer>>>,
+    received: Arc<Mutex<Vec<Received>>>,
+    /// Told when a hanging answer is dropped.
+    pub(super) dropped: Arc<Notify>,
+    /// Told when a request arrived.
+    pub(super) arrived: Arc<Notify>,
+}
+
+impl Model {
+    /// Serves the script on a port of the system's choice.
+    pub(super) async fn serve(script: Vec<Answer>) -> (Self, ModelClient) {
+        let model = Self {
+            script: Arc::new(Mutex::new(script.into())),
+            received: Arc::default(),
+            dropped: Arc::default(),
+            arrived: Arc::default(),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let serving = model.clone();
+        TaskTracker::new().spawn(async move {
+            let connections = TaskTracker::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let model = serving.clone();
+                connections.spawn(async move {
+                    let service = hyper::service::service_fn(move |request| model.clone().answer(request));
+                    drop(
+                        hyper::server::conn::http1::Builder::new()
+                            .serve_connection(TokioIo::new(stream), service)
+                            .await,
+                    );
+                });
+            }
+        });
+        let client = ModelClient::new(ModelTarget::Url(format!("http://{address}")), ModelLimits::default());
+        (model, client.expect("a client"))
+    }
+
+    pub(super) fn received(&self) -> Vec<Received> {
+        lock(&self.received).clone()
+    }
+
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+    ) -> Result<Response<StreamBody<stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>, Infallible> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.expect("a body").to_bytes();
+        lock(&self.received).push(Received { path: parts.uri.to_string(), headers: parts.headers, body });
+        self.arrived.notify_one();
+        let unscripted = || Answer::error(500, &[("content-type", "text/plain")], "no answer left in the script");
+        let answer = lock(&self.script).pop_front().unwrap_or_else(unscripted);
+        let pieces: Vec<Bytes> = answer.body.chunks(answer.piece.max(1)).map(Bytes::copy_from_slice).collect();
+        let pieces = stream::iter(pieces).map(|piece| Ok(Frame::data(piece)));
+        let body = if answer.hangs {
+            let guard = Dropped(self.dropped.clone());
+            let forever = stream::once(async move {
+                let _guard = guard;
+                std::future::pending::<()>().await;
+                Ok(Frame::data(Bytes::new()))
+            });
+            pieces.chain(forever).boxed()
+        } else {
+            pieces.boxed()
+        };
+        let mut response = Response::new(StreamBody::new(body));
+        *response.status_mut() = StatusCode::from_u16(answer.status).expect("a status");
+        for (name, value) in answer.headers {
+            response.headers_mut().append(name, HeaderValue::from_static(value));
+        }
+        Ok(response)
+    }
+}
+
+struct Dropped(Arc<Notify>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+/// Knows a few programs by their text.
+#[derive(Debug, Default)]
+pub(super) struct Canned {
+    /// Why no session is to be had.
+    pub(super) closed: Mutex<Option<SandboxError>>,
+    pub(super) created: AtomicU64,
+    /// Told when a session is destroyed.
+    pub(super) destroyed: Notify,
+    /// Told when `hang` runs.
+    pub(super) hanging: Notify,
+    /// Lets `wait` end.
+    pub(super) go_on: Notify,
+    pub(super) ran: Mutex<Vec<String>>,
+}
+
+impl SandboxBackend for Canned {
+    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+        async move {
+            if let Some(error) = lock(&self.closed).take() {
+                return Err(error);
+            }
+            Ok(SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string()))
+        }
+        .boxed()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        request: &'a ExecutionRequest,
+    ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>> {
+        async move {
+            lock(&self.ran).push(request.code.clone());
+            let (stdout, stderr, return_code) = match request.code.as_str() {
+                "print(6*7)" => ("42\n", "", 0),
+                "1/0" => ("", "ZeroDivisionError: division by zero\n", 1),
+                "warn()" => ("", "DeprecationWarning\n", 0),
+                "lost()" => return Err(SandboxError::UnknownSession),
+                "slow()" => return Err(SandboxError::TimedOut),
+                "hang()" => {
+                    self.hanging.notify_one();
+                    std::future::pending().await
+                }
+                "wait()" => {
+                    self.go_on.notified().await;
+                    ("waited\n", "", 0)
+                }
+                _ => ("ok\n", "", 0),
+            };
+            Ok(ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, files: Vec::new() })
+        }
+        .boxed()
+    }
+
+    fn destroy_session<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
+        async move {
+            self.destroyed.notify_one();
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { backend: "canned", isolation: "none", detail: "tests".to_owned() }
+    }
+}
+
+/// Ids that count.
+#[derive(Debug, Default)]
+pub(super) struct CountingIds(AtomicU64);
+
+impl IdSource for CountingIds {
+    fn hex128(&self) -> String {
+        format!("{:032x}", self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A clock that stands.
+#[derive(Debug)]
+pub(super) struct FixedClock;
+
+impl Clock for FixedClock {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(1_800_000_000).expect("a time")
+    }
+}
+
+/// Everything around one request.
+pub(super) struct Bench {
+    pub(super) model: Model,
+    pub(super) sandbox: Arc<Canned>,
+    pub(super) engine: Arc<Engine>,
+}
+
+impl Bench {
+    pub(super) async fn new(script: Vec<Answer>, limits: Limits) -> Self {
+        let (model, models) = Model::serve(script).await;
+        let sandbox = Arc::new(Canned::default());
+        let (reaper, reaping) = Reaper::new(sandbox.clone());
+        let tasks = TaskTracker::new();
+        tasks.spawn(reaping);
+        let engine = Engine {
+            models,
+            reaper: Some(reaper),
+            clock: Arc::new(FixedClock),
+            ids: Arc::new(CountingIds::default()),
+            limits,
+            tasks,
+        };
+        Self { model, sandbox, engine: Arc::new(engine) }
+    }
+
+    /// Serves one request and collects its bytes.
+    pub(super) async fn ask(&self, turn: CodeTurn) -> Result<Reply, Problem> {
+        Ok(collect(patient(self.engine.serve(turn)).await?).await)
+    }
+}
+
+/// An answer, collected.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+pub(super) async fn collect(reply: LoopReply) -> Reply {
+    let body = match reply.body {
+        ReplyBody::Whole(body) => body.to_vec(),
+        ReplyBody::Stream(chunks) => patient(chunks.collect::<Vec<Bytes>>()).await.concat(),
+    };
+    Reply { status: reply.status, headers: reply.headers, body: String::from_utf8(body).expect("text") }
+}
+
+/// A test that waits for ever is a test that fails.
+pub(super) async fn patient<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens")
+}
+
+/// A request from a caller that speaks Messages; the code tool stands last in `tools`.
+pub(super) fn turn(model_wire: ApiFormat, body: &serde_json::Value) -> CodeTurn {
+    let tools = body["tools"].as_array().map_or(0, Vec::len);
+    let declaration = ToolDeclaration {
+        index: u32::try_from(tools.saturating_sub(1)).expect("few tools"),
+        keyword: Keyword::Dated("20250522".to_owned()),
+        name: Some("code_execution".to_owned()),
+        purpose_hint: None,
+    };
+    CodeTurn {
+        request_id: "req_otr1".to_owned(),
+        caller: ApiFormat::Messages,
+        model_wire,
+        provider: "local".to_owned(),
+        upstream_model: None,
+        forward_headers: HeaderMap::from_iter([
+            (HeaderName::from_static("anthropic-beta"), HeaderValue::from_static("code-execution-2025-05-22, other-1")),
+            (HeaderName::from_static("x-api-key"), HeaderValue::from_static("the-clients-own")),
+        ]),
+        body: body.to_string().into(),
+        run: Run {
+            dialect: Dialect::Native,
+            claimed: vec![declaration],
+            tools: vec![CodeTool::Python],
+            max_iterations: 10,
+            exec_timeout_s: 60,
+            purpose_hint: None,
+            image: None,
+            container: None,
+        },
+        stream: body["stream"] == true,
+    }
+}
+
+/// The usual request.
+pub(super) fn request(stream: bool) -> serde_json::Value {
+    serde_json::json!({
+        "model": "demo",
+        "max_tokens": 100,
+        "stream": stream,
+        "messages": [{"role": "user", "content": "What is 6*7?"}],
+        "tools": [{"type": "code_execution_20250522", "name": "code_execution"}],
+    })
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no test panics while it holds this")
+}
+
+/// Chat Completions chunks as a stream.
+pub(super) fn chat_stream(deltas: &[serde_json::Value], finish_reason: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::new();
+    let mut chunk = |value: serde_json::Value| writeln!(out, "data: {value}\n").expect("a string takes everything");
+    let head = serde_json::json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"});
+    let with = |choices: serde_json::Value, usage: serde_json::Value| {
+        let mut value = head.clone();
+        value["choices"] = choices;
+        value["usage"] = usage;
+        value
+    };
+    for delta in deltas {
+        chunk(with(serde_json::json!([{"index": 0, "delta": delta, "finish_reason": null}]), serde_json::Value::Null));
+    }
+    let last = serde_json::json!([{"index": 0, "delta": {}, "finish_reason": finish_reason}]);
+    chunk(with(last, serde_json::Value::Null));
+    let details = serde_json::json!({"cached_tokens": 4});
+    let usage = serde_json::json!({"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": details});
+    chunk(with(serde_json::json!([]), usage));
+    out.push_str("data: [DONE]\n\n");
+    out
+}
+
+/// A chat delta that calls the code tool with this code, in pieces of three characters.
+pub(super) fn chat_call(code: &str) -> Vec<serde_json::Value> {
+    use serde_json::json;
+    let start = json!({"tool_calls": [{"index": 0, "id": "call_1", "type": "function",
+        "function": {"name": "code_execution", "arguments": ""}}]});
+    let arguments: Vec<char> = json!({"code": code}).to_string().chars().collect();
+    let pieces = arguments.chunks(3).map(|piece| {
+        let piece: String = piece.iter().collect();
+        json!({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
+    });
+    std::iter::once(start).chain(pieces).collect()
+}
+
+/// A chat answer of one text.
+pub(super) fn chat_text(text: &str) -> Answer {
+    Answer::stream(&chat_stream(&[serde_json::json!({"role": "assistant", "content": text})], "stop"))
+}
+
+/// A chat answer that runs this code.
+pub(super) fn chat_code(code: &str) -> Answer {
+    Answer::stream(&chat_stream(&chat_call(code), "tool_calls"))
+}

@@ -1,0 +1,15 @@
+//! The wire formats: bytes to neutral events and back, requests of one wire to requests of another.
+//!
+//! INVARIANT: nothing here knows the network, the sandbox, or who runs what; a code tool is a name and a schema.
+
+pub mod chat_completions;
+pub mod code_tool;
+pub mod conversation;
+pub mod event;
+pub mod json;
+pub mod messages;
+pub mod model_request;
+pub mod reader;
+pub mod sse;
+pub mod usage;
+pub mod writer;

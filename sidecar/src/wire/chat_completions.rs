@@ -1,0 +1,76 @@
+//! OpenAI Chat Completions: requests to models and their answers.
+
+mod reader;
+mod request;
+mod stream;
+
+use decision::problem::{Origin, Problem, ProblemKind};
+use serde_json::Value;
+
+use super::event::Stop;
+use super::usage::Usage;
+
+pub use reader::WholeReader;
+pub use request::emit;
+pub use stream::StreamReader;
+
+/// Path of the endpoint at a provider.
+pub const PATH: &str = "/v1/chat/completions";
+
+/// A tool's results as entries of the history, one message each.
+pub fn results_entries<'a>(results: impl Iterator<Item = (&'a str, &'a str, bool)>) -> Vec<Vec<u8>> {
+    results
+        .map(|(id, text, _)| {
+            let mut entry = br#"{"role":"tool","tool_call_id":"#.to_vec();
+            super::json::push_json(&mut entry, id);
+            entry.extend_from_slice(br#","content":"#);
+            super::json::push_json(&mut entry, text);
+            entry.push(b'}');
+            entry
+        })
+        .collect()
+}
+
+fn parse_usage(usage: &Value) -> Usage {
+    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let cached = count("/prompt_tokens_details/cached_tokens");
+    Usage {
+        input: count("/prompt_tokens").saturating_sub(cached),
+        cache_read: cached,
+        cache_write: 0,
+        output: count("/completion_tokens"),
+        raw: None,
+    }
+}
+
+/// `called`: the turn holds calls. Servers that say `stop` then mean `tool_calls` all the same.
+fn parse_stop(finish_reason: &str, called: bool) -> Stop {
+    match finish_reason {
+        "tool_calls" | "function_call" => Stop::ToolUse,
+        "stop" | "eos" | "eos_token" | "" if called => Stop::ToolUse,
+        "stop" | "eos" | "eos_token" | "" => Stop::EndTurn,
+        "length" => Stop::MaxTokens,
+        "content_filter" => Stop::Refusal,
+        // A word of no vocabulary would break a strict client of another wire.
+        _ if called => Stop::ToolUse,
+        _ => Stop::EndTurn,
+    }
+}
+
+/// An error object of this wire, from a stream or a body.
+pub fn parse_error(data: &[u8]) -> Problem {
+    let body: Value = serde_json::from_slice(data).unwrap_or_default();
+    let error = body.get("error").unwrap_or(&body);
+    let word = |name: &str| error.get(name).and_then(Value::as_str);
+    let message = word("message").or_else(|| error.as_str()).unwrap_or("the model's provider reported an error");
+    let kind = match (word("type"), word("code")) {
+        (Some("rate_limit_error" | "rate_limit_exceeded" | "tokens" | "requests"), _)
+        | (_, Some("rate_limit_exceeded")) => ProblemKind::RateLimited,
+        (Some("invalid_request_error"), _) => ProblemKind::InvalidRequest,
+        (Some("authentication_error"), _) => ProblemKind::Unauthenticated,
+        (Some("permission_error"), _) => ProblemKind::PermissionDenied,
+        (Some("overloaded_error"), _) => ProblemKind::Overloaded,
+        _ => ProblemKind::UpstreamFailed,
+    };
+    Problem::new(kind, Origin::Upstream, message)
+}

@@ -1,0 +1,210 @@
+//! What a model's turn and a client's answer consist of, in no wire's words.
+//!
+//! INVARIANT: blocks come one after another, each closed before the next opens; readers see to it.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::usage::Usage;
+
+/// One thing that happened in a model's turn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TurnEvent {
+    /// The model began to answer.
+    Opened(Opened),
+    /// Something about the block now open.
+    Block(BlockEvent),
+    /// A sign of life, or an event this gateway does not know: forwarded where the wire is the same.
+    Aside(Aside),
+    /// The model is done; nothing follows.
+    Ended(Ended),
+}
+
+/// The beginning of an answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Opened {
+    /// The model's own id of the answer.
+    pub id: Option<String>,
+    /// What is known so early of the cost.
+    pub usage: Usage,
+    /// The wire's own opening object, on the same wire.
+    pub raw: Option<Map<String, Value>>,
+}
+
+/// One step in the life of a block.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BlockEvent {
+    /// A block opens.
+    Start(BlockKind, Option<Raw>),
+    /// The open block grows.
+    Delta(Delta, Option<Raw>),
+    /// The open block is complete.
+    Stop(Option<Raw>),
+}
+
+/// What a block is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BlockKind {
+    /// Words for the person.
+    Text,
+    /// The model's thinking.
+    Reasoning,
+    /// A call of a function.
+    Call {
+        /// The model's id of the call.
+        id: String,
+        /// Name of the function.
+        name: String,
+    },
+    /// Anything else the wire has; only its bytes are known.
+    Other,
+}
+
+/// What a block grows by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Delta {
+    /// More words.
+    Text(String),
+    /// More thinking.
+    Reasoning(String),
+    /// A piece of a call's arguments, which are one JSON text once the block is complete.
+    Arguments(String),
+    /// Anything else; only its bytes are known.
+    Other,
+}
+
+/// The bytes of the model's own wire, so that what nobody here understands survives on the same wire.
+///
+/// Streamed: the whole data of the frame. Whole: the complete block, on its `Start`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raw {
+    /// One JSON object.
+    pub json: Bytes,
+    /// Where in it the block's index stands, which the client's count replaces.
+    pub index: Option<Range<usize>>,
+}
+
+/// A frame outside every block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Aside {
+    /// A keep-alive.
+    Ping,
+    /// An event of the wire that is not known here.
+    Unknown {
+        /// Its name.
+        name: Bytes,
+        /// Its data.
+        data: Bytes,
+    },
+}
+
+/// The end of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// Why the model stopped.
+    pub stop: Stop,
+    /// What the turn (or, towards the client, the request) cost.
+    pub usage: Usage,
+    /// The wire's own closing object, on the same wire. Whole: the answer without its content.
+    pub raw: Option<Map<String, Value>>,
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// It had said everything.
+    EndTurn,
+    /// It waits for the results of calls.
+    ToolUse,
+    /// It ran into its token limit.
+    MaxTokens,
+    /// It wrote a stop sequence, this one if known.
+    StopSequence(Option<String>),
+    /// It or its provider refused.
+    Refusal,
+    /// A reason of this wire that has no neutral name.
+    Other(String),
+}
+
+/// One thing a client is told. `call` numbers the code calls of the whole request from 0.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientEvent {
+    /// The answer begins; once.
+    Opened(Opened),
+    /// A block of the model that is none of our business.
+    Block(BlockEvent),
+    /// A frame outside every block.
+    Aside(Aside),
+    /// The model began to write code.
+    CodeStart {
+        /// Which call.
+        call: usize,
+    },
+    /// More of the code.
+    CodeDelta {
+        /// Which call.
+        call: usize,
+        /// The code itself, unescaped.
+        code: String,
+    },
+    /// The code is complete.
+    CodeStop {
+        /// Which call.
+        call: usize,
+    },
+    /// What became of the code.
+    CodeResult {
+        /// Which call.
+        call: usize,
+        /// What it did, or why it did not run.
+        outcome: CodeOutcome,
+    },
+}
+
+/// What became of a piece of code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CodeOutcome {
+    /// It ran. A failing program is one of these.
+    Ran {
+        /// Standard output.
+        stdout: String,
+        /// Standard error.
+        stderr: String,
+        /// 0 is success.
+        return_code: i32,
+    },
+    /// It did not run, or nobody knows how it ended.
+    Failed(CodeFailure),
+}
+
+/// Why code gave no result; a closed list, each with a name on every wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeFailure {
+    /// What the model wrote is no call of the tool.
+    InvalidInput,
+    /// The sandbox gave no answer.
+    Unavailable,
+    /// The sandbox, or a limit of this request, takes no more calls.
+    TooMany,
+    /// No answer within the time granted.
+    TimedOut,
+}
+
+impl TurnEvent {
+    /// A text block's opening without bytes of its wire.
+    pub(crate) fn start(kind: BlockKind) -> Self {
+        Self::Block(BlockEvent::Start(kind, None))
+    }
+
+    /// A delta without bytes of its wire.
+    pub(crate) fn delta(delta: Delta) -> Self {
+        Self::Block(BlockEvent::Delta(delta, None))
+    }
+
+    /// A block's end without bytes of its wire.
+    pub(crate) fn stop() -> Self {
+        Self::Block(BlockEvent::Stop(None))
+    }
+}

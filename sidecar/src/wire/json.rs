@@ -1,0 +1,85 @@
+//! Looking into JSON without rebuilding it: the members of an object as the bytes they came in.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The members of an object in their order, values unread.
+#[derive(Debug, Default)]
+pub struct Fields<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    /// The value of a member.
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// Takes a member out.
+    pub fn take(&mut self, name: &str) -> Option<&'a RawValue> {
+        let position = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.remove(position).1)
+    }
+
+    /// The value of a member, read; `None` when it is absent, null or of another shape.
+    pub fn read<T: Deserialize<'a>>(&self, name: &str) -> Option<T> {
+        serde_json::from_str(self.get(name)?.get()).ok()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Fields<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut fields = Vec::new();
+                while let Some(Name(name)) = map.next_key()? {
+                    fields.push((name, map.next_value()?));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// A name that borrows when it holds no escape.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Borrowing<'a>(#[serde(borrow)] Cow<'a, str>);
+        Borrowing::deserialize(deserializer).map(|Borrowing(name)| Self(name))
+    }
+}
+
+/// Appends a value as JSON text. Strings, numbers, and trees of them always have one.
+pub fn push_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    let start = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// Appends `"name":` with the comma it needs in the object being written.
+pub fn push_name(out: &mut Vec<u8>, name: &str) {
+    if !matches!(out.last(), None | Some(b'{' | b'[' | b',')) {
+        out.push(b',');
+    }
+    push_json(out, name);
+    out.push(b':');
+}
+
+/// What stands between the brackets of a JSON array.
+pub fn inside_array(array: &str) -> Option<&str> {
+    Some(array.trim().strip_prefix('[')?.strip_suffix(']')?.trim())
+}

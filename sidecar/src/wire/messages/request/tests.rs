@@ -1,0 +1,134 @@
+use decision::decide::Dialect;
+use decision::request::{CodeTool, Keyword, ToolDeclaration};
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::wire::model_request::Round;
+
+fn run(claimed: &[u32], hint: Option<&str>) -> Run {
+    let declaration = |index: &u32| ToolDeclaration {
+        index: *index,
+        keyword: Keyword::Dated("20250522".to_owned()),
+        name: Some("code_execution".to_owned()),
+        purpose_hint: None,
+    };
+    Run {
+        dialect: Dialect::Native,
+        claimed: claimed.iter().map(declaration).collect(),
+        tools: vec![CodeTool::Python],
+        max_iterations: 10,
+        exec_timeout_s: 60,
+        purpose_hint: hint.map(str::to_owned),
+        image: None,
+        container: None,
+    }
+}
+
+/// The three bodies, with the tool's definition cut to its name.
+fn bodies(body: &str, run: &Run) -> String {
+    let prepared = edit(body.as_bytes(), run, None).expect("a request");
+    let mut ours = Vec::new();
+    let definition = json!({
+        "name": prepared.tool_name, "description": code_tool::DESCRIPTION, "input_schema": code_tool::schema(),
+    });
+    push_json(&mut ours, &definition);
+    let ours = String::from_utf8(ours).expect("text");
+    [Round::First, Round::Later, Round::Closing]
+        .map(|round| {
+            let body = String::from_utf8(prepared.request.body(round).to_vec()).expect("text");
+            body.replace(&ours, &format!("<{}>", prepared.tool_name))
+        })
+        .join("\n")
+}
+
+fn check(body: &str, run: &Run, expected: Expect) {
+    expected.assert_eq(&bodies(body, run));
+}
+
+#[test]
+fn members_and_history_keep_their_bytes_and_ours_go() {
+    check(
+        r#"{"model":"m","future": {"a" : 1.0, "b":1e2},"max_tokens":5,"container":"otari_cntr_1","max_tool_iterations":3,
+            "messages":[ {"role":"user","content":"\u00e9"} ],"tools":[{"type":"code_execution_20250522","name":"code_execution"}]}"#,
+        &run(&[0], None),
+        expect![[r#"
+            {"model":"m","future":{"a" : 1.0, "b":1e2},"max_tokens":5,"tools":[<code_execution>],"messages":[{"role":"user","content":"\u00e9"}]}
+            {"model":"m","future":{"a" : 1.0, "b":1e2},"max_tokens":5,"tools":[<code_execution>],"messages":[{"role":"user","content":"\u00e9"}]}
+            {"model":"m","future":{"a" : 1.0, "b":1e2},"max_tokens":5,"tools":[<code_execution>],"tool_choice":{"type":"none"},"messages":[{"role":"user","content":"\u00e9"}]}"#]],
+    );
+}
+
+#[test]
+fn every_claimed_declaration_goes_and_a_taken_name_is_avoided() {
+    check(
+        r#"{"tools":[{"type":"code_execution_20250825","name":"code_execution"},{"name":"code_execution","input_schema":{}},
+            {"type":"code_execution"},{"name":"otari_code_execution_1"}],
+            "tool_choice":{"type":"tool","name":"code_execution"},"messages":[]}"#,
+        &run(&[0, 2], None),
+        expect![[r#"
+            {"tools":[{"name":"code_execution","input_schema":{}},{"name":"otari_code_execution_1"},<otari_code_execution_2>],"tool_choice":{"type":"tool","name":"code_execution"},"messages":[]}
+            {"tools":[{"name":"code_execution","input_schema":{}},{"name":"otari_code_execution_1"},<otari_code_execution_2>],"tool_choice":{"type":"tool","name":"code_execution"},"messages":[]}
+            {"tools":[{"name":"code_execution","input_schema":{}},{"name":"otari_code_execution_1"}],"tool_choice":{"type":"tool","name":"code_execution"},"messages":[]}"#]],
+    );
+}
+
+#[test]
+fn a_forced_call_of_the_tool_is_forced_once() {
+    for choice in [
+        r#"{"type":"tool","name":"code_execution","disable_parallel_tool_use":true}"#,
+        r#"{"type":"any","disable_parallel_tool_use":true}"#,
+    ] {
+        let body = format!(r#"{{"tools":[{{"type":"code_execution"}}],"tool_choice":{choice},"messages":[]}}"#);
+        let told = bodies(&body, &run(&[0], None));
+        let [first, later, closing] = told.lines().collect::<Vec<_>>()[..] else { panic!("three bodies") };
+        assert!(first.contains(choice), "{first}");
+        assert!(later.contains(r#""tool_choice":{"type":"auto","disable_parallel_tool_use":true}"#), "{later}");
+        assert!(closing.contains(r#""tool_choice":{"type":"none"}"#), "{closing}");
+    }
+}
+
+#[test]
+fn the_hint_stands_before_the_system_text_in_each_of_its_shapes() {
+    let run = run(&[], Some("sums"));
+    let system = |system: &str| {
+        let told = bodies(&format!(r#"{{{system}"messages":[]}}"#), &run);
+        let first = told.lines().next().unwrap_or_default().to_owned();
+        first.split(r#","tools""#).next().unwrap_or_default().to_owned()
+    };
+    let hint = r"When to use the tools of this gateway:\n- code_execution: sums";
+    assert_eq!(system(""), format!(r#"{{"system":"{hint}""#));
+    assert_eq!(system(r#""system":"Be kind.","#), format!(r#"{{"system":"{hint}\n\nBe kind.""#));
+    let listed = r#"{"type":"text","text":"Be kind.","cache_control":{"type":"ephemeral"}}"#;
+    assert_eq!(
+        system(&format!(r#""system":[{listed}],"#)),
+        format!(r#"{{"system":[{{"type":"text","text":"{hint}"}},{listed}]"#)
+    );
+}
+
+#[test]
+fn minted_history_is_folded_and_the_rest_of_it_stays() {
+    let body = r#"{"messages":[{"role":"assistant","content":[
+        {"type":"server_tool_use","id":"otari_srvtoolu_1","name":"code_execution","input":{"code":"x"}},
+        {"type":"code_execution_tool_result","tool_use_id":"otari_srvtoolu_1","content":{"stdout":"1"}},
+        {"type":"thinking","thinking":"t","signature":"s"}]}]}"#;
+    let prepared = edit(body.as_bytes(), &run(&[], None), None).expect("a request");
+    expect![[r#"{"role":"assistant","content":[{"type":"text","text":"I ran this Python code:\n```python\nx\n```\nstdout:\n1"},{"type":"thinking","thinking":"t","signature":"s"}]}"#]]
+        .assert_eq(std::str::from_utf8(&prepared.request.history).expect("text"));
+}
+
+#[test]
+fn the_upstream_name_is_sent_and_the_callers_is_remembered() {
+    let prepared = edit(br#"{"model":"alias","messages":[]}"#, &run(&[], None), Some("real")).expect("a request");
+    assert_eq!(prepared.model, "alias");
+    assert!(prepared.request.body(Round::First).starts_with(br#"{"model":"real","#));
+}
+
+#[test]
+fn what_is_no_request_is_refused_by_name() {
+    for (body, param) in
+        [("[]", None), (r#"{"messages":1}"#, Some("messages")), (r#"{"messages":[],"tools":1}"#, Some("tools"))]
+    {
+        let problem = edit(body.as_bytes(), &run(&[], None), None).expect_err("a problem");
+        assert_eq!(problem.param.as_deref(), param);
+    }
+}

@@ -1,0 +1,151 @@
+//! A Messages request in neutral words, for a model that speaks another wire.
+//!
+//! INVARIANT: a part that the model would miss is refused by name; one that only tunes the answer is named in `dropped`.
+
+mod content;
+
+use decision::decide::Run;
+use decision::problem::Problem;
+use serde_json::{Map, Value};
+
+use self::content::ContentReader;
+use super::history;
+use super::request::GATEWAY_FIELDS;
+use crate::wire::code_tool;
+use crate::wire::conversation::{Choice, Conversation, Function};
+
+/// Members that mean nothing outside this wire, or nothing that shows.
+const SILENT: &[&str] = &["anthropic_version", "betas", "cache_control", "service_tier"];
+
+/// Reads a request. The claimed code tools are left out; a choice that names one of them becomes [`Choice::Code`].
+pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
+    let mut body: Value = serde_json::from_slice(body).map_err(|_| Problem::invalid("the body is not JSON"))?;
+    history::fold_minted(&mut body);
+    let Value::Object(mut body) = body else { return Err(Problem::invalid("the body is not a JSON object")) };
+    let mut conversation =
+        Conversation { model: take_text(&mut body, "model").unwrap_or_default(), ..Conversation::default() };
+    let mut reader = ContentReader::default();
+    conversation.system = body.remove("system").map(ContentReader::system).transpose()?.filter(|s| !s.is_empty());
+    let Some(Value::Array(messages)) = body.remove("messages") else {
+        return Err(Problem::invalid("`messages` is missing, or no list").with_param("messages"));
+    };
+    conversation.messages = reader.messages(messages)?;
+    conversation.dropped = reader.dropped;
+    read_tools(&mut body, run, &mut conversation)?;
+    read_choice(&mut body, run, &mut conversation)?;
+    read_settings(&mut body, &mut conversation);
+    for (name, value) in body {
+        if !GATEWAY_FIELDS.contains(&&*name) && !SILENT.contains(&&*name) && !value.is_null() {
+            conversation.dropped.insert(name);
+        }
+    }
+    Ok(conversation)
+}
+
+fn read_tools(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conversation) -> Result<(), Problem> {
+    let tools = match body.remove("tools") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Array(tools)) => tools,
+        Some(_) => return Err(Problem::invalid("`tools` is not a list").with_param("tools")),
+    };
+    for (position, tool) in tools.into_iter().enumerate() {
+        if code_tool::is_claimed(run, position) {
+            continue;
+        }
+        let param = format!("tools[{position}]");
+        let Value::Object(mut tool) = tool else {
+            return Err(Problem::invalid(format!("`{param}` is not an object")).with_param(param));
+        };
+        match take_text(&mut tool, "type").as_deref() {
+            None | Some("custom") => {}
+            Some(kind) => {
+                conversation.dropped.insert(format!("{param}.type={kind}"));
+                continue;
+            }
+        }
+        let Some(name) = take_text(&mut tool, "name") else {
+            return Err(Problem::invalid(format!("`{param}.name` is missing")).with_param(param));
+        };
+        let schema = match tool.remove("input_schema") {
+            Some(Value::Object(schema)) => schema,
+            _ => Map::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), Map::new().into())]),
+        };
+        let strict = tool.remove("strict").as_ref().and_then(Value::as_bool);
+        let description = take_text(&mut tool, "description");
+        for name in ["allowed_callers", "defer_loading", "input_examples"] {
+            if tool.get(name).is_some_and(|value| !value.is_null()) {
+                conversation.dropped.insert(format!("{param}.{name}"));
+            }
+        }
+        conversation.functions.push(Function { name, description, schema, strict });
+    }
+    Ok(())
+}
+
+fn read_choice(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conversation) -> Result<(), Problem> {
+    let Some(Value::Object(mut choice)) = body.remove("tool_choice") else { return Ok(()) };
+    let disabled = choice.get("disable_parallel_tool_use").and_then(Value::as_bool);
+    conversation.parallel_calls = disabled.map(|disabled| !disabled);
+    conversation.choice = Some(match take_text(&mut choice, "type").as_deref() {
+        Some("auto") => Choice::Auto,
+        Some("any") => Choice::Any,
+        Some("none") => Choice::None,
+        Some("tool") => {
+            let name = take_text(&mut choice, "name").unwrap_or_default();
+            if conversation.functions.iter().any(|function| function.name == name) {
+                Choice::Function(name)
+            } else if code_tool::names_claimed(run, &name) {
+                Choice::Code
+            } else {
+                let message =
+                    format!("`tool_choice.name` names `{name}`, which is no tool that this model can be given");
+                return Err(Problem::invalid(message).with_param("tool_choice.name"));
+            }
+        }
+        _ => {
+            return Err(
+                Problem::invalid("`tool_choice.type` must be auto, any, tool or none").with_param("tool_choice")
+            );
+        }
+    });
+    Ok(())
+}
+
+fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation) {
+    let number = |value: Value| match value {
+        Value::Number(number) => Some(number),
+        _ => None,
+    };
+    conversation.stream = body.remove("stream").as_ref().and_then(Value::as_bool).unwrap_or(false);
+    conversation.max_tokens = body.remove("max_tokens").as_ref().and_then(Value::as_u64);
+    conversation.temperature = body.remove("temperature").and_then(number);
+    conversation.top_p = body.remove("top_p").and_then(number);
+    if let Some(Value::Array(stop)) = body.remove("stop_sequences") {
+        conversation.stop = stop.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    }
+    if let Some(Value::Object(mut metadata)) = body.remove("metadata") {
+        conversation.user = take_text(&mut metadata, "user_id");
+    }
+    let thinking = body.get("thinking").and_then(|thinking| thinking.get("type")).and_then(Value::as_str);
+    conversation.show_reasoning = matches!(thinking, Some("enabled" | "adaptive"));
+    if thinking == Some("disabled") {
+        body.remove("thinking");
+    }
+    conversation.answer_schema = body
+        .remove("output_format")
+        .or_else(|| body.get_mut("output_config")?.as_object_mut()?.remove("format"))
+        .and_then(|mut format| format.as_object_mut()?.remove("schema"));
+    if body.get("output_config").and_then(Value::as_object).is_some_and(Map::is_empty) {
+        body.remove("output_config");
+    }
+}
+
+fn take_text(map: &mut Map<String, Value>, name: &str) -> Option<String> {
+    match map.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! A request to a model that grows turn by turn: parsed once, each call one copy of bytes.
+//!
+//! INVARIANT: what stands in the history is never written again, only appended to.
+
+use bytes::Bytes;
+
+/// The parts of a request body that the loop puts together.
+#[derive(Debug, Clone, Default)]
+pub struct ModelRequest {
+    /// Members that never change: `"model":…,"stream":…`, no braces.
+    pub fields: Vec<u8>,
+    /// Name of the member that holds the history.
+    pub history_name: &'static str,
+    /// The history's entries, no brackets.
+    pub history: Vec<u8>,
+    /// `"tools":…,"tool_choice":…` of the first call, no braces; may be empty.
+    pub tools_first: Vec<u8>,
+    /// The same for later calls: a forced call is forced once.
+    pub tools_later: Vec<u8>,
+    /// The same for the call that must not use the tool.
+    pub tools_closing: Vec<u8>,
+}
+
+/// A request made ready for a run here.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What the model is sent.
+    pub request: ModelRequest,
+    /// Name the model knows the code tool by.
+    pub tool_name: String,
+    /// Name of the model as the caller wrote it.
+    pub model: String,
+    /// The caller may see the model's thinking.
+    pub show_reasoning: bool,
+    /// What could not be carried over, by parameter.
+    pub dropped: Vec<String>,
+}
+
+/// Which model call of a request this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    /// The first.
+    First,
+    /// Any other.
+    Later,
+    /// The last, without the tool.
+    Closing,
+}
+
+impl ModelRequest {
+    /// The whole body.
+    pub fn body(&self, round: Round) -> Bytes {
+        let tools = match round {
+            Round::First => &self.tools_first,
+            Round::Later => &self.tools_later,
+            Round::Closing => &self.tools_closing,
+        };
+        let mut body = Vec::with_capacity(self.fields.len() + tools.len() + self.history.len() + 64);
+        body.push(b'{');
+        for part in [&self.fields, tools] {
+            if !part.is_empty() {
+                body.extend_from_slice(part);
+                body.push(b',');
+            }
+        }
+        super::json::push_json(&mut body, self.history_name);
+        body.extend_from_slice(b":[");
+        body.extend_from_slice(&self.history);
+        body.extend_from_slice(b"]}");
+        body.into()
+    }
+
+    /// Appends one entry, a JSON text, to the history.
+    pub fn append(&mut self, entry: &[u8]) {
+        if !self.history.is_empty() {
+            self.history.push(b',');
+        }
+        self.history.extend_from_slice(entry);
+    }
+}

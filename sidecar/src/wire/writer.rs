@@ -1,0 +1,85 @@
+//! The one answer a client gets, in its own wire, streamed or whole: client events in, bytes out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use decision::format::ApiFormat;
+use decision::problem::Problem;
+
+use super::event::{ClientEvent, Ended};
+use super::messages::MessagesWriter;
+use crate::clock::Clock;
+use crate::ids::IdSource;
+
+/// Writes one answer.
+#[derive(Debug)]
+pub enum ClientWriter {
+    /// Anthropic Messages.
+    Messages(Box<MessagesWriter>),
+}
+
+/// What a writer must know.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// The caller's wire.
+    pub wire: ApiFormat,
+    /// Events as they come, or one body.
+    pub streamed: bool,
+    /// Show runs in the wire's own blocks.
+    pub native: bool,
+    /// Show the model's thinking where it comes from another wire.
+    pub show_reasoning: bool,
+    /// Model name the caller asked for.
+    pub model: String,
+    /// For errors.
+    pub request_id: String,
+    /// For the ids of what the gateway adds.
+    pub ids: Arc<dyn IdSource>,
+    /// For the times that stand in it.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl ClientWriter {
+    /// The writer of a wire. `None` for one that runs no code yet.
+    pub fn new(options: WriterOptions) -> Option<Self> {
+        match options.wire {
+            ApiFormat::Messages => Some(Self::Messages(Box::new(MessagesWriter::new(options)))),
+            ApiFormat::ChatCompletions | ApiFormat::Responses => None,
+        }
+    }
+
+    /// Tells the client one thing. An error means that the model's words cannot be told in this wire.
+    pub fn write(&mut self, event: ClientEvent) -> Result<(), Problem> {
+        match self {
+            Self::Messages(writer) => writer.write(event),
+        }
+    }
+
+    /// Something the client ignores, that keeps proxies and SDKs from giving up.
+    pub fn keep_alive(&mut self) {
+        match self {
+            Self::Messages(writer) => writer.keep_alive(),
+        }
+    }
+
+    /// The regular end.
+    pub fn finish(&mut self, ended: Ended) {
+        match self {
+            Self::Messages(writer) => writer.finish(ended),
+        }
+    }
+
+    /// The end by an error. Only for a stream: a whole answer has a status for that.
+    pub fn fail(&mut self, problem: &Problem) {
+        match self {
+            Self::Messages(writer) => writer.fail(problem),
+        }
+    }
+
+    /// The bytes since the last time. A whole answer has none before its end.
+    pub fn take(&mut self) -> Bytes {
+        match self {
+            Self::Messages(writer) => writer.take(),
+        }
+    }
+}

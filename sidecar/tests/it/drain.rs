@@ -1,0 +1,55 @@
+//! Stopping in good order.
+
+use bytes::Bytes;
+use hyper::body::Frame;
+
+use crate::support::{Upstream, start, start_with};
+
+const BODY: &str = "{\"model\":\"claude-x\",\"messages\":[]}";
+
+#[tokio::test]
+async fn an_open_stream_is_finished_before_the_sidecar_ends() {
+    let sidecar = start().await;
+    let (_upstream, pieces) = Upstream::streaming(&sidecar.config.model_socket());
+    pieces.send(Ok(Frame::data(Bytes::from_static(b"one")))).await.unwrap();
+    let mut open = sidecar.call("POST", "/v1/messages").body(BODY).open().await;
+    assert_eq!(open.piece().await.unwrap().unwrap(), "one");
+    let socket = sidecar.config.data_dir.join("sidecar.sock");
+    sidecar.stop();
+    pieces.send(Ok(Frame::data(Bytes::from_static(b"two")))).await.unwrap();
+    drop(pieces);
+    assert_eq!(open.piece().await.unwrap().unwrap(), "two");
+    assert!(open.piece().await.unwrap().is_none());
+    let _folder = sidecar.stopped().await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_end_is_given_up_at_the_deadline() {
+    let sidecar = start_with("http: {drain_timeout_ms: 50}").await;
+    let (_upstream, pieces) = Upstream::streaming(&sidecar.config.model_socket());
+    pieces.send(Ok(Frame::data(Bytes::from_static(b"one")))).await.unwrap();
+    let mut open = sidecar.call("POST", "/v1/messages").body(BODY).open().await;
+    open.piece().await.unwrap();
+    let _folder = sidecar.stopped().await;
+    assert!(open.piece().await.is_err());
+    pieces.closed().await;
+}
+
+#[tokio::test]
+async fn a_second_sidecar_in_the_same_folder_is_refused_and_a_dead_ones_socket_is_not_in_the_way() {
+    use std::sync::Arc;
+
+    use sidecar::app::{App, Parts};
+
+    let sidecar = start().await;
+    let parts = || Parts { clock: Arc::new(sidecar::clock::SystemClock), ids: Arc::new(sidecar::ids::SystemIds) };
+    let error = App::build(&sidecar.config, parts()).await.unwrap_err();
+    assert!(sidecar::telemetry::chain(&error).contains("another sidecar"), "{error:?}");
+    let config = sidecar.config.clone();
+    let _folder = sidecar.stopped().await;
+    let path = config.data_dir.join("sidecar.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    App::build(&config, parts()).await.unwrap();
+}

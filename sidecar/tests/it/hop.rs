@@ -1,0 +1,48 @@
+//! Nobody but Envoy is served.
+
+use crate::support::start;
+
+#[tokio::test]
+async fn a_call_without_the_right_secret_is_refused_in_the_callers_words() {
+    let sidecar = start().await;
+    for path in ["/v1/messages", "/v1/tools", "/otari/metrics", "/otari/internal/snapshot", "/nowhere"] {
+        let absent = sidecar.bare_call("GET", path).send().await;
+        assert_eq!(absent.status, 403, "{path}");
+        let wrong = sidecar.bare_call("GET", path).header("x-otari-hop", "guess").send().await;
+        assert_eq!(wrong.status, 403, "{path}");
+        let twice = sidecar
+            .bare_call("GET", path)
+            .header("x-otari-hop", &sidecar.hop_secret)
+            .header("x-otari-hop", &sidecar.hop_secret)
+            .send()
+            .await;
+        assert_eq!(twice.status, 403, "{path}");
+    }
+    let anthropic = sidecar.bare_call("POST", "/v1/messages").header("x-request-id", "abc-1").send().await;
+    assert_eq!(anthropic.json()["error"]["type"], "permission_error");
+    assert_eq!(anthropic.json()["request_id"], "abc-1");
+    assert_eq!(anthropic.header("request-id"), Some("abc-1"));
+    let openai = sidecar.bare_call("POST", "/v1/responses").send().await;
+    assert_eq!(openai.json()["error"]["param"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn wrong_paths_and_methods_are_answered_in_the_callers_words() {
+    let sidecar = start().await;
+    let path = sidecar.call("GET", "/nowhere").header("anthropic-version", "2023-06-01").send().await;
+    assert_eq!((path.status, path.json()["error"]["type"].as_str()), (404, Some("not_found_error")));
+    let method = sidecar.call("DELETE", "/v1/tools").send().await;
+    assert_eq!((method.status, method.json()["error"]["type"].as_str()), (405, Some("invalid_request_error")));
+    let files = sidecar.call("GET", "/v1/files").send().await;
+    assert_eq!(files.status, 404);
+    assert!(files.json()["error"]["message"].as_str().unwrap().contains("does not serve files"));
+}
+
+#[tokio::test]
+async fn the_secret_from_the_environment_needs_no_file() {
+    use sidecar::config::{Config, Environment};
+    let env: Environment = [("HOP".to_owned(), "from-the-environment".to_owned())].into_iter().collect();
+    let config = Config::parse("hop_secret_env: HOP", &env).unwrap();
+    assert_eq!(config.hop_secret.unwrap().expose(), "from-the-environment");
+    assert!(Config::parse("hop_secret_env: HOP", &Environment::default()).is_err());
+}

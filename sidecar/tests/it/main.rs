@@ -1,0 +1,15 @@
+//! Every test of the sidecar that needs more than one module, in one binary: the real router on a real socket, SQLite in
+//! a temporary folder, a scripted model behind it; and the sandboxes.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+mod cli;
+mod code;
+mod drain;
+mod health;
+mod hop;
+mod policy;
+mod relay;
+mod sandbox;
+mod snapshot;
+mod support;
+mod tools;

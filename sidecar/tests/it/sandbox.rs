@@ -1,0 +1,111 @@
+//! The sandbox with real bubblewrap, real Python, real processes; as root and as an ordinary user alike.
+
+mod bombs;
+mod isolation;
+mod life;
+mod remote;
+mod repl;
+mod start;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sidecar::ids::SystemIds;
+use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, SandboxLimits};
+use sidecar::sandbox::{
+    ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SandboxTool, SessionId, SessionSpec,
+};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A sandbox with a data directory of its own.
+struct Place {
+    sandbox: Arc<ProcessSandbox>,
+    data: TempDir,
+}
+
+/// A directory that the sandbox's user may enter.
+fn open_directory() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o711)).unwrap();
+    directory
+}
+
+async fn start_with(limits: SandboxLimits) -> Place {
+    let data = open_directory();
+    let settings = ProcessSettings { limits, ..ProcessSettings::new(data.path().to_owned()) };
+    let sandbox =
+        ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+    Place { sandbox, data }
+}
+
+async fn start() -> Place {
+    start_with(SandboxLimits::default()).await
+}
+
+fn request(code: &str, timeout: Duration) -> ExecutionRequest {
+    ExecutionRequest { tool: SandboxTool::Python, code: code.to_owned(), timeout, call_id: "call".to_owned() }
+}
+
+impl Place {
+    async fn session(&self) -> SessionId {
+        self.sandbox.create_session(&SessionSpec::default()).await.unwrap()
+    }
+
+    async fn run(&self, session: &SessionId, code: &str) -> ExecutionResult {
+        self.run_for(session, code, PATIENCE).await
+    }
+
+    async fn run_for(&self, session: &SessionId, code: &str, timeout: Duration) -> ExecutionResult {
+        self.sandbox.execute(session, &request(code, timeout)).await.unwrap()
+    }
+
+    /// Standard output of code that must succeed without a word on standard error.
+    async fn output(&self, session: &SessionId, code: &str) -> String {
+        let result = self.run(session, code).await;
+        assert_eq!((result.return_code, result.stderr.as_str()), (0, ""), "{code}\n{}", result.stdout);
+        result.stdout
+    }
+
+    async fn destroy(&self, session: &SessionId) {
+        self.sandbox.destroy_session(session).await.unwrap();
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.data.path().join("sandbox/sessions")
+    }
+
+    /// No session's directory is left, not in the trash either.
+    fn assert_clean(&self) {
+        for directory in [self.sessions(), self.data.path().join("sandbox/trash")] {
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "{}", directory.display());
+        }
+    }
+}
+
+/// Whether any process of the machine has `marker` in its command line.
+fn runs(marker: &str) -> bool {
+    fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        command.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
+    })
+}
+
+/// Waits for something that happens outside of our reach.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A number of seconds for `sleep` that no other process of the machine uses.
+fn unique_sleep() -> String {
+    use sidecar::ids::IdSource;
+    format!("9{}", u32::from_str_radix(&SystemIds.hex128()[..7], 16).unwrap())
+}

@@ -1,0 +1,110 @@
+//! A start that cannot work says what is missing and what to do.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sidecar::ids::SystemIds;
+use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
+use sidecar::sandbox::{SandboxBackend, SessionSpec};
+
+use super::{PATIENCE, open_directory, request, start};
+
+async fn refusal(change: impl FnOnce(&mut ProcessSettings, &Path)) -> StartupRefusal {
+    let data = open_directory();
+    let mut settings = ProcessSettings::new(data.path().join("data"));
+    change(&mut settings, data.path());
+    ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_err()
+}
+
+fn script(at: &Path, text: &str) -> PathBuf {
+    let path = at.join("script");
+    fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn this_host_isolates() {
+    let place = start().await;
+    let capability = place.sandbox.capability();
+    assert_eq!(capability.backend, "embedded");
+    assert!(["namespaces", "namespaces-noproc"].contains(&capability.isolation));
+}
+
+#[tokio::test]
+async fn a_missing_or_wrong_program_is_named_with_the_command_that_installs_it() {
+    let missing = refusal(|settings, _| settings.bwrap = "/nowhere/bwrap".into()).await;
+    assert!(
+        missing.problem.contains("/nowhere/bwrap") && missing.fix.contains("apt-get install bubblewrap"),
+        "{missing}"
+    );
+    let other = refusal(|settings, _| settings.bwrap = "/bin/true".into()).await;
+    assert!(other.problem.contains("is not bubblewrap"), "{other}");
+    let old = refusal(|settings, at| settings.bwrap = script(at, "echo bubblewrap 0.6.1")).await;
+    assert!(old.problem.contains("version 0.6"), "{old}");
+    let missing = refusal(|settings, _| settings.python = "/nowhere/python3".into()).await;
+    assert!(
+        missing.problem.contains("/nowhere/python3") && missing.fix.contains("apt-get install python3"),
+        "{missing}"
+    );
+    let other = refusal(|settings, _| settings.python = "/bin/true".into()).await;
+    assert!(other.problem.contains("does not answer"), "{other}");
+}
+
+#[tokio::test]
+async fn a_data_directory_has_one_sidecar() {
+    let place = start().await;
+    let settings = ProcessSettings::new(place.data.path().to_owned());
+    let refusal = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_err();
+    assert!(refusal.problem.contains("another sidecar") && refusal.fix.contains("data_dir"), "{refusal}");
+    let refusal = refusal_of_unusable_data().await;
+    assert!(refusal.problem.contains("cannot be used"), "{refusal}");
+}
+
+async fn refusal_of_unusable_data() -> StartupRefusal {
+    refusal(|settings, _| settings.data_dir = "/proc/nowhere".into()).await
+}
+
+#[tokio::test]
+async fn a_host_that_forbids_namespaces_is_told_from_one_that_isolates_badly() {
+    // What bubblewrap prints under Ubuntu's AppArmor rules, from a process that does nothing else.
+    let forbidding = "[ \"$1\" = --version ] && exec echo bubblewrap 0.8.0\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1";
+    let refused = refusal(|settings, at| settings.bwrap = script(at, forbidding)).await;
+    assert!(refused.fix.contains("AppArmor"), "{refused}");
+    let tried: Vec<_> = refused.probes.iter().map(|probe| (probe.tier.name(), probe.name.as_str())).collect();
+    assert_eq!(tried, [("namespaces", "launch"), ("namespaces-noproc", "launch")]);
+    assert!(refused.to_string().contains("uid map: Permission denied"), "{refused}");
+
+    // One that runs the driver without isolating it: each probe that must fail is named.
+    let pretending = "[ \"$1\" = --version ] && exec echo bubblewrap 0.8.0\nshift 3\npython=$1\nshift 5\n(\"$python\" -I -S \"$(dirname \"$0\")/data/sandbox/runtime/otari/driver.pyc\" \"$@\"; exit $?)\nexit $?";
+    let refused = refusal(|settings, at| settings.bwrap = script(at, pretending)).await;
+    let faults: Vec<_> =
+        refused.probes.iter().filter(|probe| probe.fault.is_some()).map(|probe| probe.name.as_str()).collect();
+    for name in ["seccomp", "no_new_privs", "host_file", "network", "socket_family"] {
+        assert!(faults.contains(&name), "{name} of {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_behind_a_closed_door_gets_a_stand_in() {
+    let data = tempfile::tempdir().unwrap();
+    fs::set_permissions(data.path(), Permissions::from_mode(0o700)).unwrap();
+    let settings = ProcessSettings::new(data.path().to_owned());
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap();
+    let session = sandbox.create_session(&SessionSpec::default()).await.unwrap();
+    let result = sandbox.execute(&session, &request("open('x', 'w').write('y')", PATIENCE)).await.unwrap();
+    assert_eq!(result.return_code, 0, "{}", result.stderr);
+    sandbox.destroy_session(&session).await.unwrap();
+    let as_root = rustix::process::geteuid().is_root();
+    assert_eq!(data.path().join("sandbox").exists(), !as_root);
+    drop(sandbox);
+    for entry in fs::read_dir("/var/tmp").unwrap().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with("otari-sandbox-");
+        let idle = || fs::read_dir(entry.path().join("sessions")).is_ok_and(|mut sessions| sessions.next().is_none());
+        if ours && idle() {
+            fs::remove_dir_all(entry.path()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A sidecar in this process, its data in a temporary folder, and a client that speaks to it as Envoy does.
+
+mod client;
+mod upstream;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use sidecar::app::{App, Parts};
+use sidecar::clock::SystemClock;
+use sidecar::config::{Config, Environment, ListenAddress};
+use sidecar::ids::SystemIds;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub(crate) use client::{Answer, Call};
+pub(crate) use upstream::{Recorded, Upstream};
+
+pub(crate) const KEY: &str = "otk_bootstrap_of_the_tests";
+pub(crate) const MASTER: &str = "master-key-of-the-tests";
+pub(crate) const POLICY: &str = "/v1/workspaces/default/code-execution-policy";
+
+/// A running sidecar. The models of the config: `claude-*` of type anthropic, `gpt-*` of type openai, the rest `local`.
+pub(crate) struct Sidecar {
+    pub(crate) folder: TempDir,
+    pub(crate) config: Config,
+    pub(crate) hop_secret: String,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+pub(crate) async fn start() -> Sidecar {
+    start_with("").await
+}
+
+/// Starts with these lines added to the config file.
+pub(crate) async fn start_with(lines: &str) -> Sidecar {
+    let folder = tempfile::tempdir().unwrap();
+    start_in(folder, lines).await
+}
+
+pub(crate) async fn start_in(folder: TempDir, lines: &str) -> Sidecar {
+    let text = config_text(&folder, lines);
+    let env: Environment = [("OTARI_BOOTSTRAP_KEY", KEY), ("OTARI_MASTER_KEY", MASTER)]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let config = Config::parse(&text, &env).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds) };
+    let app = App::build(&config, parts).await.unwrap();
+    let hop_secret = std::fs::read_to_string(config.hop_secret_file()).unwrap().trim().to_owned();
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let running = TaskTracker::new().spawn(async move { app.run(stopped.cancelled_owned()).await });
+    Sidecar { folder, config, hop_secret, stop, running }
+}
+
+pub(crate) fn config_text(folder: &TempDir, lines: &str) -> String {
+    let sandbox = if lines.contains("sandbox:") { "" } else { "sandbox: {backend: none}\n" };
+    let drain = if lines.contains("http:") { "" } else { "http: {drain_timeout_ms: 5000}\n" };
+    format!(
+        r#"
+data_dir: {}
+providers:
+  anthropic: {{type: anthropic}}
+  openai: {{type: openai}}
+  local: {{type: openai_compatible, base_url: "http://127.0.0.1:1"}}
+models:
+  - {{match: "claude-*", provider: anthropic}}
+  - {{match: "gpt-*", provider: openai}}
+  - {{match: "alias", provider: local, upstream_model: "real \"name\""}}
+  - {{match: "local-*", provider: local}}
+{sandbox}{drain}{lines}
+"#,
+        folder.path().display()
+    )
+}
+
+impl Sidecar {
+    /// A call that carries the hop secret and the bootstrap key.
+    pub(crate) fn call(&self, method: &str, path: &str) -> Call {
+        self.bare_call(method, path)
+            .header("x-otari-hop", &self.hop_secret)
+            .header("authorization", &format!("Bearer {KEY}"))
+    }
+
+    /// A call of the admin.
+    pub(crate) fn admin(&self, method: &str, path: &str) -> Call {
+        self.bare_call(method, path).header("x-otari-hop", &self.hop_secret).header("otari-key", MASTER)
+    }
+
+    /// A call that carries nothing.
+    pub(crate) fn bare_call(&self, method: &str, path: &str) -> Call {
+        let ListenAddress::Unix(socket) = &self.config.sidecar_listen else { panic!("the tests use Unix sockets") };
+        Call::new(socket, method, path)
+    }
+
+    /// A Messages request.
+    pub(crate) async fn messages(&self, body: &Value) -> Answer {
+        self.call("POST", "/v1/messages").json(body).send().await
+    }
+
+    /// Asks it to stop; `stopped` waits for it.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits until it has stopped.
+    pub(crate) async fn stopped(self) -> TempDir {
+        self.stop.cancel();
+        self.running.await.unwrap();
+        self.folder
+    }
+}

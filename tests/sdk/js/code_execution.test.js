@@ -1,0 +1,91 @@
+// Code execution on the Messages wire, seen by the official TypeScript SDK.
+// The stack under test comes from the environment: whoever starts this has started it.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import Anthropic from "@anthropic-ai/sdk";
+
+const { OTARI_BASE_URL: baseURL, OTARI_KEY: apiKey } = process.env;
+assert.ok(baseURL && apiKey, "set OTARI_BASE_URL and OTARI_KEY");
+
+const client = new Anthropic({ baseURL, apiKey, maxRetries: 0, timeout: 60_000 });
+// One model that speaks chat completions, one that speaks Messages; neither can run code.
+const MODELS = ["code-once", "messages--code-once"];
+
+function question(model, changes = {}) {
+  return {
+    model,
+    max_tokens: 1024,
+    tools: [{ type: "code_execution_20250825", name: "code_execution" }],
+    messages: [{ role: "user", content: "Add up the numbers to 100." }],
+    ...changes,
+  };
+}
+
+/** The turn of scenario `code-once`, block by block. */
+function checkTurn(message) {
+  assert.deepEqual(
+    message.content.map((block) => block.type),
+    ["text", "server_tool_use", "code_execution_tool_result", "text"],
+  );
+  const [, use, result, after] = message.content;
+  assert.match(use.id, /^otari_srvtoolu_/);
+  assert.deepEqual(use.input, { code: "print('sum', sum(range(101)))" });
+  assert.equal(result.tool_use_id, use.id);
+  assert.equal(result.content.type, "code_execution_result");
+  assert.equal(result.content.stdout, "sum 5050\n");
+  assert.equal(result.content.return_code, 0);
+  assert.match(after.text, /sum 5050/);
+  assert.equal(message.stop_reason, "end_turn");
+  assert.match(message.container.id, /^otari_cntr_/);
+}
+
+for (const model of MODELS) {
+  test(`${model}: a whole answer shows code and true output`, async () => {
+    checkTurn(await client.messages.create(question(model)));
+  });
+
+  test(`${model}: a stream accumulates to the same message`, async () => {
+    const stream = client.messages.stream(question(model));
+    let text = "";
+    stream.on("text", (delta) => (text += delta));
+    const message = await stream.finalMessage();
+    checkTurn(message);
+    assert.equal(text, message.content[0].text + message.content[3].text);
+  });
+
+  test(`${model}: the turn sent back as history is understood`, async () => {
+    const first = await client.messages.create(question(model));
+    const messages = [
+      ...question(model).messages,
+      { role: "assistant", content: first.content },
+      { role: "user", content: "What was it again?" },
+    ];
+    const second = await client.messages.create(question(model, { messages }));
+    assert.deepEqual(second.content.map((block) => block.text), ["I remember 5050."]);
+  });
+}
+
+test("a failing program is an ordinary result", async () => {
+  const message = await client.messages.stream(question("code-fails")).finalMessage();
+  const result = message.content.find((block) => block.type === "code_execution_tool_result");
+  assert.equal(result.content.type, "code_execution_result");
+  assert.match(result.content.stderr, /ZeroDivisionError/);
+  assert.notEqual(result.content.return_code, 0);
+});
+
+test("errors are the SDK's own", async () => {
+  const headers = { "X-Otari-Code-Execution": "maybe" };
+  await assert.rejects(client.messages.create(question("code-once"), { headers }), (error) => {
+    assert.ok(error instanceof Anthropic.BadRequestError, String(error));
+    assert.equal(error.error.error.type, "invalid_request_error");
+    return true;
+  });
+  const stranger = new Anthropic({ baseURL, apiKey: "gw-nobodys-key", maxRetries: 0 });
+  await assert.rejects(stranger.messages.create(question("code-once")), Anthropic.AuthenticationError);
+});
+
+test("a model that breaks off ends the stream with an error", async () => {
+  await assert.rejects(client.messages.stream(question("cut")).finalMessage(), Anthropic.APIError);
+});

@@ -1,0 +1,158 @@
+"""Code execution on the Messages wire, seen by the official SDK: it must look as if the provider had run the code."""
+
+import asyncio
+import json
+
+import anthropic
+import pytest
+
+from conftest import BASE_URL, IS_OLD, KEY, make_client, messages_of
+
+TOOL = {"type": "code_execution_20250825", "name": "code_execution"}
+# One model that speaks chat completions, one that speaks Messages; neither can run code.
+MODELS = ["code-once", "messages--code-once"]
+
+
+def question(model, **changes):
+    return {
+        "model": model,
+        "max_tokens": 1024,
+        "tools": [TOOL],
+        "messages": [{"role": "user", "content": "Add up the numbers to 100."}],
+        **changes,
+    }
+
+
+def check_turn(message):
+    """The turn of scenario `code-once`, block by block."""
+    assert [block.type for block in message.content] == [
+        "text",
+        "server_tool_use",
+        "code_execution_tool_result",
+        "text",
+    ]
+    before, use, result, after = message.content
+    assert before.text == "Adding up. "
+    assert use.id.startswith("otari_srvtoolu_")
+    assert use.name == "code_execution"
+    assert use.input == {"code": "print('sum', sum(range(101)))"}
+    assert result.tool_use_id == use.id
+    assert result.content.type == "code_execution_result"
+    assert (result.content.stdout, result.content.stderr, result.content.return_code) == ("sum 5050\n", "", 0)
+    assert result.content.content == []
+    assert "sum 5050" in after.text
+    assert message.stop_reason == "end_turn"
+    assert message.container.id.startswith("otari_cntr_")
+    assert message.usage.server_tool_use is not None
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_whole_answer_shows_code_and_true_output(client, model):
+    message = messages_of(client).create(**question(model))
+    check_turn(message)
+    # Both rounds count.
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (110, 29)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_stream_accumulates_to_the_same_message(client, model):
+    with messages_of(client).stream(**question(model)) as stream:
+        text = "".join(stream.text_stream)
+        message = stream.get_final_message()
+    check_turn(message)
+    assert text == message.content[0].text + message.content[3].text
+    assert message.usage.output_tokens == 29
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_raw_events_come_in_order_and_the_code_arrives_in_fragments(client, model):
+    events = list(messages_of(client).create(**question(model, stream=True)))
+    kinds = [event.type for event in events]
+    assert kinds[0] == "message_start" and kinds.count("message_start") == 1
+    assert kinds[-2:] == ["message_delta", "message_stop"] and kinds.count("message_delta") == 1
+    starts = [event for event in events if event.type == "content_block_start"]
+    assert [event.index for event in starts] == [0, 1, 2, 3]
+    fragments = [
+        event.delta.partial_json
+        for event in events
+        if event.type == "content_block_delta" and event.delta.type == "input_json_delta"
+    ]
+    assert len(fragments) > 2
+    assert json.loads("".join(fragments)) == {"code": "print('sum', sum(range(101)))"}
+
+
+@pytest.mark.skipif(IS_OLD, reason="the old SDK's types know too few blocks to be strict about")
+@pytest.mark.parametrize("model", [*MODELS, "claude--native"])
+def test_strict_validation_accepts_every_answer(strict_client, model):
+    strict_client.messages.create(**question(model))
+    for _ in strict_client.messages.create(**question(model, stream=True)):
+        pass
+    with strict_client.messages.stream(**question(model)) as stream:
+        stream.get_final_message()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_turn_sent_back_as_history_is_understood(client, model):
+    api = messages_of(client)
+    first = api.create(**question(model))
+    history = [
+        *question(model)["messages"],
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": "What was it again?"},
+    ]
+    second = api.create(**question(model, messages=history))
+    assert [block.type for block in second.content] == ["text"]
+    assert second.content[0].text == "I remember 5050."
+
+
+@pytest.mark.parametrize("model", ["code-fails", "messages--code-fails"])
+def test_a_failing_program_is_an_ordinary_result(client, model):
+    message = messages_of(client).create(**question(model))
+    result = next(block for block in message.content if block.type == "code_execution_tool_result")
+    assert result.content.type == "code_execution_result"
+    assert result.content.stdout == "before\n"
+    assert "ZeroDivisionError" in result.content.stderr
+    assert result.content.return_code != 0
+    assert message.stop_reason == "end_turn"
+
+
+def test_state_is_kept_between_two_rounds(client):
+    message = messages_of(client).create(**question("code-state"))
+    outputs = [block.content.stdout for block in message.content if block.type == "code_execution_tool_result"]
+    assert outputs == ["kept\n", "x is 42\n"]
+
+
+def test_the_async_client_streams_too():
+    async def run():
+        async with anthropic.AsyncAnthropic(base_url=BASE_URL, api_key=KEY, max_retries=0) as client:
+            async with messages_of(client).stream(**question("code-once")) as stream:
+                return await stream.get_final_message()
+
+    check_turn(asyncio.run(run()))
+
+
+def test_a_provider_that_runs_code_itself_is_left_alone(client):
+    message = messages_of(client).create(**question("claude--native"))
+    assert message.content[0].id == "srvtoolu_scripted"
+    assert message.content[1].content.stdout == "native\n"
+
+
+def test_the_header_brings_the_code_here(client):
+    asked = question("claude--code-once", extra_headers={"X-Otari-Code-Execution": "otari"})
+    check_turn(messages_of(client).create(**asked))
+
+
+def test_errors_are_the_sdks_own(client):
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        messages_of(client).create(**question("code-once", extra_headers={"X-Otari-Code-Execution": "maybe"}))
+    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    assert "auto" in refused.value.body["error"]["message"]
+    assert refused.value.request_id
+    with make_client(api_key="gw-nobodys-key") as stranger, pytest.raises(anthropic.AuthenticationError) as unknown:
+        messages_of(stranger).create(**question("code-once"))
+    assert unknown.value.body["error"]["type"] == "authentication_error"
+
+
+def test_a_model_that_breaks_off_ends_the_stream_with_an_error(client):
+    with pytest.raises(anthropic.APIStatusError), messages_of(client).stream(**question("cut")) as stream:
+        stream.get_final_message()

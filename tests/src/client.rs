@@ -1,0 +1,266 @@
+//! A small HTTP/1.1 client for tests: chunk boundaries, early leaving and raw bytes are in the test's hand.
+//!
+//! INVARIANT: one connection a call, closed when the call's value is dropped; no retry, no redirect, no pool.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+
+/// Longest wait for any single read; a hang becomes a failed test, not a stuck one.
+const READ_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// A TCP socket.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl From<SocketAddr> for Target {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+/// A request in the making.
+#[derive(Debug, Clone)]
+pub struct Call {
+    method: Method,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: CallBody,
+}
+
+/// How the body goes out.
+#[derive(Debug, Clone)]
+enum CallBody {
+    /// With a content-length.
+    Whole(Bytes),
+    /// Chunked, at these boundaries.
+    Chunks(Vec<Bytes>),
+}
+
+/// A complete answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// Header pairs in order, names lower-case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// An answer whose body is still coming. Dropping it leaves: the connection closes.
+#[derive(Debug)]
+pub struct Streaming {
+    /// HTTP status.
+    pub status: u16,
+    /// Header pairs in order, names lower-case.
+    pub headers: Vec<(String, String)>,
+    body: Incoming,
+    connection: JoinHandle<()>,
+    seen: Vec<u8>,
+}
+
+impl Call {
+    /// A request without a body.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), headers: Vec::new(), body: CallBody::Whole(Bytes::new()) }
+    }
+
+    /// A GET.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// A POST of JSON.
+    pub fn post(path: impl Into<String>, body: &Value) -> Self {
+        Self::new(Method::POST, path).json(body)
+    }
+
+    /// A POST of these bytes, said to be JSON.
+    pub fn post_bytes(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self::new(Method::POST, path).header("content-type", "application/json").bytes(body)
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// `authorization: Bearer <key>`.
+    #[must_use]
+    pub fn bearer(self, key: &str) -> Self {
+        self.header("authorization", format!("Bearer {key}"))
+    }
+
+    /// Sets a JSON body.
+    #[must_use]
+    pub fn json(self, body: &Value) -> Self {
+        self.header("content-type", "application/json").bytes(body.to_string())
+    }
+
+    /// Sets the body.
+    #[must_use]
+    pub fn bytes(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = CallBody::Whole(body.into());
+        self
+    }
+
+    /// Sends the body chunked, at these boundaries.
+    #[must_use]
+    pub fn chunks(mut self, chunks: Vec<Bytes>) -> Self {
+        self.body = CallBody::Chunks(chunks);
+        self
+    }
+
+    /// Sends the request and reads the whole answer.
+    pub async fn send(self, target: impl Into<Target>) -> io::Result<Answer> {
+        let streaming = self.open(target).await?;
+        streaming.finish().await
+    }
+
+    /// Sends the request and returns as soon as the answer's head is there.
+    pub async fn open(self, target: impl Into<Target>) -> io::Result<Streaming> {
+        match target.into() {
+            Target::Tcp(address) => {
+                let socket = TcpStream::connect(address).await?;
+                socket.set_nodelay(true)?;
+                self.exchange(socket, &address.to_string()).await
+            }
+            Target::Unix(path) => self.exchange(UnixStream::connect(path).await?, "localhost").await,
+        }
+    }
+
+    async fn exchange<S>(self, socket: S, host: &str) -> io::Result<Streaming>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
+        let connection = tokio::spawn(async move { drop(connection.await) });
+        let request = self.request(host)?;
+        let response = timed(sender.send_request(request)).await?.map_err(io::Error::other)?;
+        let (head, body) = response.into_parts();
+        let headers = head
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect();
+        Ok(Streaming { status: head.status.as_u16(), headers, body, connection, seen: Vec::new() })
+    }
+
+    fn request(self, host: &str) -> io::Result<Request<UnsyncBoxBody<Bytes, Infallible>>> {
+        let mut builder = Request::builder().method(self.method).uri(self.path).header("host", host);
+        for (name, value) in self.headers {
+            builder = builder.header(name, value);
+        }
+        let body = match self.body {
+            CallBody::Whole(bytes) => Full::new(bytes).boxed_unsync(),
+            CallBody::Chunks(chunks) => {
+                let frames = chunks.into_iter().map(|chunk| Ok(Frame::data(chunk)));
+                StreamBody::new(stream::iter(frames)).boxed_unsync()
+            }
+        };
+        builder.body(body).map_err(io::Error::other)
+    }
+}
+
+impl Answer {
+    /// The body as JSON; null when it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The first value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl Streaming {
+    /// The next bytes of the body; `None` at its end, an error when it breaks off.
+    pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            match timed(self.body.frame()).await? {
+                None => return Ok(None),
+                Some(frame) => {
+                    if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+                        self.seen.extend_from_slice(&data);
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads until the text so far contains this; an error when the body ends first.
+    pub async fn read_until(&mut self, wanted: &str) -> io::Result<()> {
+        while !self.seen_text().contains(wanted) {
+            if self.next().await?.is_none() {
+                return Err(io::Error::other(format!("the answer ended without {wanted:?}: {}", self.seen_text())));
+            }
+        }
+        Ok(())
+    }
+
+    /// What has been read so far.
+    pub fn seen_text(&self) -> String {
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    /// Reads the rest. An answer that breaks off is an error of kind `Other`.
+    pub async fn finish(mut self) -> io::Result<Answer> {
+        while self.next().await?.is_some() {}
+        let body = std::mem::take(&mut self.seen).into();
+        Ok(Answer { status: self.status, headers: std::mem::take(&mut self.headers), body })
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// Sends raw bytes and reads until the peer closes; for requests that no client library would send.
+pub async fn raw(address: SocketAddr, request: &[u8]) -> io::Result<String> {
+    let mut socket = TcpStream::connect(address).await?;
+    // A peer that refuses early may close before it has read all; what it said still counts.
+    let sent = socket.write_all(request).await;
+    let mut answer = Vec::new();
+    match timed(socket.read_to_end(&mut answer)).await? {
+        Ok(_) => {}
+        Err(error) if answer.is_empty() => return Err(sent.err().unwrap_or(error)),
+        Err(_) => {}
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+async fn timed<T>(future: impl Future<Output = T>) -> io::Result<T> {
+    tokio::time::timeout(READ_TIMEOUT, future).await.map_err(|_| io::ErrorKind::TimedOut.into())
+}

@@ -1,0 +1,145 @@
+//! One process of the stack, with its log in a file.
+//!
+//! INVARIANT: the process leads a group of its own, and dropping the part ends the whole group.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::{Fallible, Process, process};
+
+/// How long a process may take to end by itself before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a process may take to say where it listens.
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Characters of a log that a failing test shows.
+const TAIL: usize = 6_000;
+
+/// A running process.
+#[derive(Debug)]
+pub struct Part {
+    name: &'static str,
+    child: Mutex<Child>,
+    pid: u32,
+    log: PathBuf,
+    output: PathBuf,
+}
+
+impl Part {
+    /// Starts the command, its output going to `NAME.out` and `NAME.log` in the folder.
+    pub fn start(name: &'static str, mut command: Command, dir: &Path) -> io::Result<Self> {
+        let (log, output) = (dir.join(format!("{name}.log")), dir.join(format!("{name}.out")));
+        command.stdin(Stdio::piped()).stdout(File::create(&output)?).stderr(File::create(&log)?).process_group(0);
+        let child = command.spawn().map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", command.get_program().to_string_lossy()))
+        })?;
+        Ok(Self { name, pid: child.id(), child: Mutex::new(child), log, output })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether the process has not ended.
+    pub fn is_running(&self) -> bool {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(child.try_wait(), Ok(None))
+    }
+
+    /// Kills the process group at once, as a crash would.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.wait(GRACE);
+    }
+
+    /// Asks the process to end, waits for it, and kills what is left of it. The exit code, if it ended by itself.
+    pub fn stop(&self) -> Option<i32> {
+        if self.is_running() {
+            self.signal(Signal::TERM);
+        }
+        let code = self.wait(GRACE);
+        self.signal(Signal::KILL);
+        self.wait(GRACE);
+        code
+    }
+
+    /// The processes that descend from this one, such as sandboxes.
+    pub fn descendants(&self) -> BTreeSet<Process> {
+        process::descendants(self.pid)
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident_bytes(&self) -> io::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        let kilobytes = line.trim().trim_end_matches(" kB").parse::<u64>().map_err(io::Error::other)?;
+        Ok(kilobytes * 1024)
+    }
+
+    /// All that the process wrote to its standard error.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The end of the log, under a heading.
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let start = log.char_indices().rev().nth(TAIL).map_or(0, |(index, _)| index);
+        format!("---- {} ----\n{}", self.name, &log[start..])
+    }
+
+    /// The `{"address": …}` that a process prints when it listens.
+    pub(super) fn announced_address(&self) -> Fallible<SocketAddr> {
+        let end = Instant::now() + ANNOUNCE_TIMEOUT;
+        while Instant::now() < end && self.is_running() {
+            let output = std::fs::read_to_string(&self.output)?;
+            if let Some((line, _)) = output.split_once('\n') {
+                let line: serde_json::Value = serde_json::from_str(line)?;
+                return Ok(line["address"].as_str().unwrap_or_default().parse()?);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Err(format!("{} does not say where it listens\n{}", self.name, self.log_tail()).into())
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
+            // An error means that the group is gone already.
+            kill_process_group(pid, signal).ok();
+        }
+    }
+
+    fn wait(&self, limit: Duration) -> Option<i32> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = Instant::now() + limit;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return status.code(),
+                Ok(None) if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.stop();
+        if std::thread::panicking() {
+            #[expect(clippy::print_stderr, reason = "the test runner captures it for the failing test")]
+            {
+                eprintln!("{}", self.log_tail());
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a stack is started with: the config file, the environment, Envoy's workers.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{Fallible, Part, binary, envoy, filter_wasm};
+
+/// The otari key of user and workspace `default`.
+pub(super) const BOOTSTRAP_KEY: &str = "gw-bootstrap-key-of-the-tests";
+/// The admin credential.
+pub(super) const MASTER_KEY: &str = "master-key-of-the-tests";
+/// The operator's credential at the scripted Anthropic, which Envoy adds and no client may see.
+pub(super) const ANTHROPIC_KEY: &str = "sk-ant-operator-canary";
+/// The operator's credential at the scripted `OpenAI`.
+pub(super) const OPENAI_KEY: &str = "sk-openai-operator-canary";
+
+/// A stack in the making: a config that serves every scenario over every provider type, unless told otherwise.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    config: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
+    concurrency: u32,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let providers = r#"{
+  chat: {type: openai_compatible, base_url: "MODEL", wires: [chat_completions]},
+  messages: {type: openai_compatible, base_url: "MODEL", wires: [messages]},
+  anthropic: {type: anthropic, base_url: "MODEL", api_key_env: SCRIPTED_ANTHROPIC_KEY},
+  openai: {type: openai, base_url: "MODEL", api_key_env: SCRIPTED_OPENAI_KEY},
+  nowhere: {type: openai_compatible, base_url: "http://127.0.0.1:1", wires: [chat_completions]}}"#;
+        let models = r#"[
+  {match: "claude--*", provider: anthropic},
+  {match: "gpt--*", provider: openai},
+  {match: "messages--*", provider: messages},
+  {match: "nowhere--*", provider: nowhere},
+  {match: "unknown--*", provider: chat},
+  {match: "*", provider: chat}]"#;
+        let setup = Self { config: BTreeMap::new(), env: BTreeMap::new(), concurrency: 2 };
+        setup
+            .set("providers", providers)
+            .set("models", models)
+            .set("policy", "{poll_ms: 100}")
+            .env("OTARI_BOOTSTRAP_KEY", BOOTSTRAP_KEY)
+            .env("OTARI_MASTER_KEY", MASTER_KEY)
+            .env("SCRIPTED_ANTHROPIC_KEY", ANTHROPIC_KEY)
+            .env("SCRIPTED_OPENAI_KEY", OPENAI_KEY)
+    }
+}
+
+impl Setup {
+    /// Sets a top-level key of the config file to a YAML value; `MODEL` in it is the scripted model's URL.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: &str) -> Self {
+        self.config.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Sets an environment variable of sidecar and Envoy.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Number of Envoy's workers.
+    #[must_use]
+    pub fn concurrency(mut self, workers: u32) -> Self {
+        self.concurrency = workers;
+        self
+    }
+
+    /// The config file.
+    pub(super) fn render(&self, listen: SocketAddr, data_dir: &Path, model: SocketAddr) -> String {
+        let head = format!("listen: {listen}\ndata_dir: {}\n", data_dir.display());
+        let lines = self.config.iter().map(|(key, value)| format!("{key}: {value}\n"));
+        head + &lines.collect::<String>().replace("MODEL", &format!("http://{model}"))
+    }
+
+    pub(super) fn start_sidecar(&self, dir: &Path, config: &Path) -> Fallible<Part> {
+        let mut command = self.sidecar_command(dir)?;
+        command.arg("serve").arg("--config").arg(config);
+        Ok(Part::start("sidecar", command, dir)?)
+    }
+
+    pub(super) fn start_envoy(&self, dir: &Path, config: &Path) -> Fallible<Part> {
+        let rendered = dir.join("envoy.yaml");
+        let mut render = self.sidecar_command(dir)?;
+        render.arg("envoy-config").arg("--config").arg(config).arg("--filter").arg(filter_wasm()?);
+        let output = render.stdout(File::create(&rendered)?).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
+        if !output.status.success() {
+            let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(format!("`otari-sidecar envoy-config` failed:\n{problem}").into());
+        }
+        let mut command = Command::new(envoy()?);
+        command.arg("--config-path").arg(&rendered);
+        // With hot restart on, Envoy would end with the thread that started it.
+        command.args(["--disable-hot-restart", "--log-level", "warn", "--concurrency"]);
+        command.arg(self.concurrency.to_string()).envs(&self.env);
+        Ok(Part::start("envoy", command, dir)?)
+    }
+
+    fn sidecar_command(&self, dir: &Path) -> Fallible<Command> {
+        let mut command = Command::new(binary("otari-sidecar")?);
+        command.current_dir(dir).envs(&self.env);
+        Ok(command)
+    }
+}

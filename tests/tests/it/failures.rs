@@ -1,0 +1,171 @@
+//! Parts that die in mid-stream, and clients that leave.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use harness::client::{Answer, Call, Streaming};
+use harness::scripted_model::End;
+use harness::stack::{Process, Setup, Stack, eventually};
+use serde_json::{Value, json};
+
+use crate::support::{DATED, ask, question, refused, seen, start, tag};
+
+/// The promise is two seconds; a loaded machine gets more before the test fails.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+async fn open(stack: &Stack, model: &str, tag: &str) -> Streaming {
+    let mut request = question(model, tag, &[DATED]);
+    request["stream"] = json!(true);
+    ask(&request).bearer(stack.key()).open(stack.address()).await.unwrap()
+}
+
+/// The error event at the end of a stream that has begun.
+fn error_event(answer: &Answer) -> Value {
+    let text = answer.text();
+    let (before, event) = text.rsplit_once("event: error\n").unwrap_or_else(|| panic!("no error event: {text}"));
+    assert!(before.contains("message_start"), "{text}");
+    let data: Value = serde_json::from_str(event.strip_prefix("data: ").unwrap().trim_end()).unwrap();
+    assert_eq!(data["type"], "error");
+    assert!(data["error"]["message"].is_string());
+    data
+}
+
+/// The sandbox processes of one turn.
+struct Sandboxes(BTreeSet<Process>);
+
+impl Sandboxes {
+    /// Starts a turn whose code sleeps, and waits until it does.
+    async fn of_a_running_turn(stack: &Stack, tag: &str) -> (Streaming, Self) {
+        let before = stack.sidecar().descendants();
+        let mut stream = open(stack, "code-slow", tag).await;
+        stream.read_until("\"content_block_stop\",\"index\":1").await.unwrap();
+        let mut sandboxes = Self(BTreeSet::new());
+        let started = eventually(GONE_WITHIN, async || {
+            sandboxes.0 = stack.sidecar().descendants().difference(&before).copied().collect();
+            !sandboxes.0.is_empty()
+        });
+        assert!(started.await, "no process of a sandbox was seen");
+        (stream, sandboxes)
+    }
+
+    async fn assert_gone(&self) {
+        let gone = eventually(GONE_WITHIN, async || !self.0.iter().any(Process::is_alive));
+        assert!(gone.await, "processes are left: {:?}", self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_breaks_off_becomes_an_error_event() {
+    let stack = start(Setup::default()).await;
+    for model in ["cut", "messages--cut", "cut-later", "messages--cut-later", "messages--error-event"] {
+        let answer = open(&stack, model, &tag()).await.finish().await.unwrap();
+        error_event(&answer);
+    }
+    for model in ["cut", "messages--cut"] {
+        let whole = stack.send(ask(&question(model, &tag(), &[DATED]))).await;
+        refused(&whole, 502, "api_error");
+    }
+    // After code has run, an SDK must not send the request again by itself.
+    let ran = stack.send(ask(&question("cut-later", &tag(), &[DATED]))).await;
+    refused(&ran, 502, "api_error");
+    assert_eq!(ran.header("x-should-retry"), Some("false"));
+}
+
+#[tokio::test]
+async fn an_error_of_the_model_keeps_its_meaning() {
+    let stack = start(Setup::default()).await;
+    for stream in [false, true] {
+        let mut request = question("refused-429", &tag(), &[DATED]);
+        request["stream"] = json!(stream);
+        let limited = stack.send(ask(&request)).await;
+        refused(&limited, 429, "rate_limit_error");
+        assert_eq!(limited.header("retry-after"), Some("7"));
+    }
+    let failed = stack.send(ask(&question("refused-500", &tag(), &[DATED]))).await;
+    assert!(matches!(failed.status, 500 | 502), "{}", failed.text());
+    assert_eq!(failed.json()["type"], "error");
+    let nowhere = stack.send(ask(&question("nowhere--text", &tag(), &[DATED]))).await;
+    assert!(matches!(nowhere.status, 502 | 503 | 529), "{} {}", nowhere.status, nowhere.text());
+    assert_eq!(nowhere.json()["type"], "error", "{}", nowhere.text());
+}
+
+#[tokio::test]
+async fn a_killed_model_becomes_an_error_event() {
+    let stack = start(Setup::default()).await;
+    let mut stream = open(&stack, "hang", &tag()).await;
+    stream.read_until("I am about to").await.unwrap();
+    stack.model().kill();
+    error_event(&stream.finish().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_killed_sandbox_is_told_and_never_answers_for_the_code() {
+    let stack = start(Setup::default()).await;
+    let (stream, sandboxes) = Sandboxes::of_a_running_turn(&stack, &tag()).await;
+    sandboxes.0.iter().for_each(Process::kill);
+    let text = stream.finish().await.unwrap().text();
+    // Either the wire's error event, or a result that tells it and the model's last word.
+    assert!(text.contains("event: error") || text.contains("event: message_stop"), "{text}");
+    assert!(!text.contains("finished"), "{text}");
+    sandboxes.assert_gone().await;
+}
+
+#[tokio::test]
+async fn a_killed_sidecar_breaks_the_stream_and_leaves_no_sandbox() {
+    let stack = start(Setup::default()).await;
+    let (stream, sandboxes) = Sandboxes::of_a_running_turn(&stack, &tag()).await;
+    stack.sidecar().kill();
+    // Nobody is left who could add an event to a stream that has begun: it must break off, never end well.
+    if let Ok(answer) = stream.finish().await {
+        assert!(!answer.text().contains("message_stop"), "{}", answer.text());
+    }
+    sandboxes.assert_gone().await;
+    let after = stack.send(ask(&question("code-once", &tag(), &[DATED]))).await;
+    assert!(after.status >= 500, "{} {}", after.status, after.text());
+    assert_eq!(after.json()["type"], "error", "{}", after.text());
+    let health = Call::get("/healthz").send(stack.address()).await.unwrap();
+    assert!(health.status >= 500, "{}", health.status);
+    assert_eq!(stack.vm_reloads().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_stops_the_code() {
+    let stack = start(Setup::default()).await;
+    let tag = tag();
+    let (stream, sandboxes) = Sandboxes::of_a_running_turn(&stack, &tag).await;
+    drop(stream);
+    sandboxes.assert_gone().await;
+    assert_eq!(seen(&stack, &tag).await.len(), 1, "no further model call was made");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_stops_the_model_call() {
+    let stack = start(Setup::default()).await;
+    for (model, stream) in [("hang", true), ("messages--hang", true), ("silent", true), ("silent", false)] {
+        let tag = tag();
+        let mut request = question(model, &tag, &[DATED]);
+        request["stream"] = json!(stream);
+        let call = ask(&request).bearer(stack.key());
+        let address = stack.address();
+        let client = tokio::spawn(async move {
+            let mut answer = call.open(address).await?;
+            while answer.next().await?.is_some() {}
+            std::io::Result::Ok(())
+        });
+        let asked = eventually(GONE_WITHIN, async || !seen(&stack, &tag).await.is_empty());
+        assert!(asked.await, "{model}: the model was never asked");
+        client.abort();
+        let left = eventually(GONE_WITHIN, async || seen(&stack, &tag).await[0].end == End::Left);
+        assert!(left.await, "{model}, stream {stream}: the model call goes on");
+    }
+}
+
+#[tokio::test]
+async fn a_sidecar_that_is_told_to_stop_ends_cleanly() {
+    let stack = start(Setup::default()).await;
+    let (stream, sandboxes) = Sandboxes::of_a_running_turn(&stack, &tag()).await;
+    drop(stream);
+    assert_eq!(stack.sidecar().stop(), Some(0), "{}", stack.sidecar().log_tail());
+    sandboxes.assert_gone().await;
+    assert_eq!(stack.sidecar().descendants(), BTreeSet::new());
+}

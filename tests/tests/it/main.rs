@@ -1,0 +1,20 @@
+//! The product from outside: a real Envoy with the built filter, the real sidecar, real sandboxes, and only the model
+//! scripted. One module a behaviour.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "these are tests")]
+// A task that sleeps in the background would be one nobody waits for.
+#![deny(unused_must_use)]
+
+mod bodies;
+mod code_turn;
+mod failures;
+mod hostile;
+mod identity;
+mod make_run;
+mod parity;
+mod pins;
+mod routing;
+mod sdk;
+mod support;
+mod table;
+mod tidy;
+mod wasm;

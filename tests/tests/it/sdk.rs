@@ -1,0 +1,60 @@
+//! The official SDKs against the whole product: the suites of `tests/sdk/`, which `make test` installs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::stack::Stack;
+
+use crate::support::shared;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn installed(path: &str) -> PathBuf {
+    let path = root().join(path);
+    assert!(path.exists(), "{} is not installed: run `make sdk`", path.display());
+    path
+}
+
+/// Runs a suite and shows what it printed.
+async fn run(stack: &Stack, mut command: Command) {
+    command.env("OTARI_BASE_URL", stack.base_url()).env("OTARI_KEY", stack.key());
+    // The SDKs read these too, and would then ask somebody else.
+    for name in ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "HTTP_PROXY", "http_proxy"] {
+        command.env_remove(name);
+    }
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    println!("{printed}");
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("passed") || printed.contains("# pass "), "no test ran: {printed}");
+}
+
+async fn python(suite: &str) {
+    let stack = shared().await;
+    let mut command = Command::new(installed(&format!(".tools/sdk/{suite}/bin/python")));
+    command.args(["-m", "pytest"]).current_dir(root().join("tests/sdk/python"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    run(&stack, command).await;
+}
+
+#[tokio::test]
+async fn the_newest_python_sdk() {
+    python("anthropic-newest").await;
+}
+
+#[tokio::test]
+async fn the_oldest_python_sdk() {
+    python("anthropic-oldest").await;
+}
+
+#[tokio::test]
+async fn the_typescript_sdk() {
+    let stack = shared().await;
+    installed("tests/sdk/js/node_modules/@anthropic-ai/sdk");
+    let mut command = Command::new("node");
+    command.args(["--test", "--test-reporter=tap"]).current_dir(root().join("tests/sdk/js"));
+    run(&stack, command).await;
+}
