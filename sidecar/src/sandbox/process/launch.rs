@@ -133,7 +133,7 @@ impl Launcher {
         match tier {
             // Sysctl files look at the global uid, not at capabilities: never writable, whoever launched us.
             Tier::Namespaces => {
-                list.add(["--disable-userns", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"])
+                list.add(["--disable-userns", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]);
             }
             // Where /proc is masked its sysctls are read-only, so bubblewrap cannot count nested namespaces down to none;
             // that they cannot be made is the seccomp filter's work there, and the canary's to prove.
