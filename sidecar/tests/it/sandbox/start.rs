@@ -10,7 +10,7 @@ use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use sidecar::sandbox::{SandboxBackend, SessionSpec};
 
-use super::{PATIENCE, open_directory, request, start};
+use super::{PATIENCE, Place, open_directory, request, start};
 
 async fn refusal(change: impl FnOnce(&mut ProcessSettings, &Path)) -> StartupRefusal {
     let data = open_directory();
@@ -109,6 +109,26 @@ async fn a_host_that_forbids_namespaces_is_told_from_one_that_isolates_badly() {
     for name in ["seccomp", "no_new_privs", "host_file", "network", "socket_family"] {
         assert!(faults.contains(&name), "{name} of {refused}");
     }
+}
+
+#[tokio::test]
+async fn a_virtual_environment_brings_its_packages_read_only() {
+    let home = open_directory();
+    let venv = home.path().join("venv");
+    let made = Command::new("/usr/bin/python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status().unwrap();
+    assert!(made.success());
+    let library = fs::read_dir(venv.join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    fs::write(library.join("fancy.py"), "answer = 42").unwrap();
+    let data = open_directory();
+    let settings = ProcessSettings { python: venv.join("bin/python"), ..ProcessSettings::new(data.path().to_owned()) };
+    let sandbox =
+        ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+    let place = Place { sandbox, data };
+    let session = place.session().await;
+    let expected = format!("(42, '{}')\n", venv.display());
+    assert_eq!(place.output(&session, "import fancy, sys\nfancy.answer, sys.prefix").await, expected);
+    let refused = place.run(&session, "open(fancy.__file__, 'w')").await;
+    assert!(refused.stderr.contains("Read-only file system"), "{}", refused.stderr);
 }
 
 #[tokio::test]
