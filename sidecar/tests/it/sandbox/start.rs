@@ -1,11 +1,13 @@
 //! A start that cannot work says what is missing and what to do.
 
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use sidecar::sandbox::{SandboxBackend, SessionSpec};
@@ -143,12 +145,9 @@ async fn a_data_directory_behind_a_closed_door_gets_a_stand_in() {
     sandbox.destroy_session(&session).await.unwrap();
     let as_root = rustix::process::geteuid().is_root();
     assert_eq!(data.path().join("sandbox").exists(), !as_root);
+    let hash = Sha256::digest(data.path().canonicalize().unwrap().as_os_str().as_bytes());
+    let stand_in = format!("/var/tmp/otari-sandbox-{:016x}", u64::from_be_bytes(*hash.first_chunk().unwrap()));
+    assert_eq!(Path::new(&stand_in).exists(), as_root);
     drop(sandbox);
-    for entry in fs::read_dir("/var/tmp").unwrap().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with("otari-sandbox-");
-        let idle = || fs::read_dir(entry.path().join("sessions")).is_ok_and(|mut sessions| sessions.next().is_none());
-        if ours && idle() {
-            fs::remove_dir_all(entry.path()).unwrap();
-        }
-    }
+    assert!(!Path::new(&stand_in).exists());
 }
