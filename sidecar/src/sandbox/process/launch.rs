@@ -125,15 +125,12 @@ impl Launcher {
         for name in ["bin", "lib", "lib32", "lib64", "libx32", "sbin"] {
             list.system_directory(&Path::new("/").join(name));
         }
-        for path in &self.python.binds {
-            list.mount("--ro-bind", path, path);
-        }
         list.mount("--ro-bind", &self.root.etc(), Path::new("/etc"));
         list.mount("--ro-bind", &self.root.driver(), Path::new("/otari"));
         match tier {
             // Sysctl files look at the global uid, not at capabilities: never writable, whoever launched us.
             Tier::Namespaces => {
-                list.add(["--disable-userns", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"])
+                list.add(["--disable-userns", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]);
             }
             // Where /proc is masked its sysctls are read-only, so bubblewrap cannot count nested namespaces down to none;
             // that they cannot be made is the seccomp filter's work there, and the canary's to prove.
@@ -142,6 +139,10 @@ impl Launcher {
         let tmp_bytes = self.limits.tmp_bytes.to_string();
         list.add(["--dev", "/dev", "--size", &tmp_bytes, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
         list.add(["--size", &tmp_bytes, "--tmpfs", "/tmp"]);
+        // After `/tmp`, where an interpreter may live.
+        for path in &self.python.binds {
+            list.mount("--ro-bind", path, path);
+        }
         list.mount("--bind", workspace, Path::new("/workspace"));
         list.add(["--chdir", "/workspace", "--remount-ro", "/"]);
         list.0
