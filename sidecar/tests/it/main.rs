@@ -8,6 +8,7 @@ mod drain;
 mod health;
 mod hop;
 mod policy;
+mod private;
 mod relay;
 mod sandbox;
 mod snapshot;
