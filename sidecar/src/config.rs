@@ -19,13 +19,14 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
-use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, SidecarAddress};
+use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
+pub use crate::envoy_config::ListenAddress;
 pub use environment::{Environment, Secret};
 pub use problem::ConfigProblem;
 
@@ -85,15 +86,6 @@ pub struct Config {
     pub master_key: Option<Secret>,
     /// Variables that start with `OTARI_` and mean nothing here; a person may have misspelt one.
     pub ignored_environment: Vec<String>,
-}
-
-/// A place to listen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// A Unix socket, absolute path.
-    Unix(PathBuf),
-    /// An address of this host.
-    Tcp(SocketAddr),
 }
 
 /// One provider.
@@ -231,10 +223,7 @@ impl Config {
         EnvoyConfigInput {
             listen: self.listen,
             admin_socket: self.admin_socket(),
-            sidecar: match &self.sidecar_listen {
-                ListenAddress::Unix(path) => SidecarAddress::Unix(path.clone()),
-                ListenAddress::Tcp(address) => SidecarAddress::Tcp(*address),
-            },
+            sidecar: self.sidecar_listen.clone(),
             model_socket: self.model_socket(),
             hop_secret: hop_secret.expose().to_owned(),
             providers: providers.collect(),
@@ -263,15 +252,6 @@ impl Config {
     /// Where the secret between Envoy and sidecar is kept unless the environment gives it.
     pub fn hop_secret_file(&self) -> PathBuf {
         self.data_dir.join("hop-secret")
-    }
-}
-
-impl std::fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(address) => write!(f, "{address}"),
-        }
     }
 }
 
