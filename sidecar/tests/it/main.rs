@@ -2,6 +2,7 @@
 //! a temporary folder, a scripted model behind it; and the sandboxes.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod access;
 mod cli;
 mod code;
 mod drain;
