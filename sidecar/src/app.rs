@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
-use crate::http::{Services, router};
+use crate::http::{BodyBudget, Services, router};
 use crate::ids::IdSource;
 use crate::keys::{self, KeyError};
 use crate::policy::{PolicyBasis, PolicyHolder};
@@ -126,6 +126,7 @@ impl App {
             hop_secret,
             master_key: config.master_key.clone(),
             body_timeout: config.http.body_timeout,
+            bodies: BodyBudget::new(config.http.max_buffered_bytes),
             exec_timeout_s: config.sandbox.exec_timeout_s,
             repository,
             policy: Arc::new(policy),

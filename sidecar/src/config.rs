@@ -139,6 +139,8 @@ pub enum SandboxBackendConfig {
 pub struct HttpConfig {
     /// Connections at once.
     pub max_connections: usize,
+    /// Bytes of request bodies held at once, over all connections.
+    pub max_buffered_bytes: u64,
     /// Longest time for a request's head.
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.

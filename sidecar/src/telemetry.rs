@@ -61,6 +61,7 @@ pub struct Metrics {
     disagreements: Family<DisagreementLabels, Counter>,
     turns: Counter,
     code_runs: Counter,
+    body_bytes: Gauge<u64, AtomicU64>,
     policy_version: Gauge<u64, AtomicU64>,
     sandbox_available: Gauge,
 }
@@ -111,6 +112,8 @@ impl Metrics {
         registry.register("sidecar_turns", "Model calls made for code turns", turns.clone());
         let code_runs = Counter::default();
         registry.register("sidecar_code_runs", "Pieces of code handed to the sandbox", code_runs.clone());
+        let body_bytes = Gauge::default();
+        registry.register("sidecar_buffered_bytes", "Bytes of request bodies held", body_bytes.clone());
         let policy_version = Gauge::default();
         registry.register("policy_version", "Version of the policy snapshot", policy_version.clone());
         let sandbox_available = Gauge::default();
@@ -124,6 +127,7 @@ impl Metrics {
             disagreements,
             turns,
             code_runs,
+            body_bytes,
             policy_version,
             sandbox_available,
         }
@@ -155,6 +159,11 @@ impl Metrics {
     pub fn looped(&self, turns: u32, code_runs: u32) {
         self.turns.inc_by(turns.into());
         self.code_runs.inc_by(code_runs.into());
+    }
+
+    /// So many bytes of request bodies are held.
+    pub fn observe_bodies(&self, bytes: u64) {
+        self.body_bytes.set(bytes);
     }
 
     /// The snapshot stands so.

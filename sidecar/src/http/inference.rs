@@ -21,7 +21,8 @@ use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::access::Caller;
-use super::fetch::{self, BodyLimits};
+use super::budget::Share;
+use super::fetch::{self, BodyLimits, Fetched};
 use super::{Refusal, Services};
 use crate::telemetry::chain;
 use crate::tool_loop::{CodeTurn, LoopReply, ReplyBody};
@@ -35,7 +36,7 @@ struct Incoming {
     method: Method,
     path: String,
     headers: HeaderMap,
-    body: Bytes,
+    body: Fetched,
 }
 
 /// The router's fallback: everything that is no route of the control plane.
@@ -75,7 +76,12 @@ async fn decide_and_act(services: &Services, caller: &Caller, request: Request) 
         headers.remove(*name);
     }
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let mut incoming = Incoming { method: head.method, path, headers, body: Bytes::new() };
+    let mut incoming = Incoming {
+        method: head.method,
+        path,
+        headers,
+        body: Fetched { bytes: Bytes::new(), share: services.bodies.share() },
+    };
     let ended = http_body::Body::is_end_stream(&body);
     let (mut exchange, mut step) = begin(services, caller, &incoming, ended);
     if needs_newer_policy(services, &step) {
@@ -87,7 +93,11 @@ async fn decide_and_act(services: &Services, caller: &Caller, request: Request) 
     }
     let refused_early = matches!(step, Step::Refuse(_));
     if !refused_early {
-        let limits = BodyLimits { max_bytes: services.filter_config.max_body_bytes, patience: services.body_timeout };
+        let limits = BodyLimits {
+            max_bytes: services.filter_config.max_body_bytes,
+            patience: services.body_timeout,
+            budget: &services.bodies,
+        };
         let undecided = matches!(step, Step::Buffer);
         incoming.body = fetch::whole(body, limits, |piece| {
             if undecided {
@@ -205,7 +215,8 @@ async fn relay(
     forward: &Forward,
 ) -> Result<Response, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
-    let mut body = incoming.body;
+    // The share is held until the head of the answer is there: then the body has left.
+    let Fetched { bytes: mut body, share: _share } = incoming.body;
     if forward.request.minted_history && forward.format == Some(ApiFormat::Messages) {
         body = edit::fold_history(body)?;
     }
@@ -244,19 +255,25 @@ async fn code_turn(
         provider: model.provider.clone(),
         upstream_model: model.upstream_model.clone(),
         forward_headers: incoming.headers,
-        body: incoming.body,
+        body: incoming.body.bytes,
         run,
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),
     };
     let reply = services.engine.serve(turn).await;
-    reply.map(looped).map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
+    reply
+        .map(|reply| looped(reply, incoming.body.share))
+        .map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
 }
 
-fn looped(reply: LoopReply) -> Response {
+/// The loop keeps the request for its next turn: its share goes with the answer.
+fn looped(reply: LoopReply, share: Share) -> Response {
     let body = match reply.body {
         ReplyBody::Whole(bytes) => Body::from(bytes),
-        ReplyBody::Stream(pieces) => Body::from_stream(pieces.map(Ok::<_, std::convert::Infallible>)),
+        ReplyBody::Stream(pieces) => Body::from_stream(pieces.map(move |piece| {
+            let _held = &share;
+            Ok::<_, std::convert::Infallible>(piece)
+        })),
     };
     let mut response = Response::new(body);
     *response.status_mut() = reply.status;
