@@ -7,6 +7,7 @@
 mod bodies;
 mod code_turn;
 mod failures;
+mod filter;
 mod hostile;
 mod identity;
 mod make_run;
