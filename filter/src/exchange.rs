@@ -185,7 +185,8 @@ impl Stream {
                 let outcome = match target {
                     Target::Provider(_) => Outcome::Provider,
                     Target::Sidecar => Outcome::Sidecar,
-                    Target::Loop(_) => Outcome::Loop,
+                    // The sidecar's alone; its edits would be those of a model call.
+                    Target::Loop(_) => return self.fail("decision", HostError::Unreadable),
                 };
                 self.let_go(&edits, outcome)
             }

@@ -53,6 +53,7 @@ impl Root {
 
     /// The timer of this worker.
     pub(crate) fn tick(&self) {
+        self.metrics.tell();
         let Ok(mut policy) = self.policy.try_borrow_mut() else { return };
         if policy.tick(&self.config, &self.metrics).is_err() {
             self.metrics.host_error();
@@ -65,13 +66,13 @@ impl Root {
     /// The answer to one of our own calls.
     pub(crate) fn call_answered(&self, token: u32, body_size: usize) {
         if let Ok(mut policy) = self.policy.try_borrow_mut() {
-            policy.answered(token, body_size, &self.metrics);
+            policy.answered(&self.config.policy, token, body_size, &self.metrics);
         }
     }
 
     /// What a request may rely on now.
     pub(crate) fn current_policy(&self) -> Current {
-        self.policy.try_borrow().map_or(Current::Stale, |policy| policy.current(&self.config))
+        self.policy.try_borrow().map_or(Current::Stale, |policy| policy.current())
     }
 
     /// Version and age in milliseconds of the snapshot.

@@ -128,6 +128,11 @@ class Envoy:
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
 
 
+    def cpu_us(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) * 1_000_000 / os.sysconf("SC_CLK_TCK")
+
+
 def post(port, body):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}", "x-otari-provider": "local"}
@@ -153,12 +158,15 @@ def wait_until_ready(port, body):
         time.sleep(0.1)
 
 
-def requests_per_second(port, script, seconds):
+def run_wrk(port, envoy, script, seconds):
+    """Requests per second, and microseconds of processor time that this Envoy spent on each."""
+    before = envoy.cpu_us()
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), f"http://127.0.0.1:{port}/v1/chat/completions"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in output or "Socket errors" in output:
         sys.exit(f"wrk saw errors:\n{output}")
-    return float(re.search(r"Requests/sec:\s+([\d.]+)", output).group(1))
+    requests = int(re.search(r"(\d+) requests in", output).group(1))
+    return float(re.search(r"Requests/sec:\s+([\d.]+)", output).group(1)), (envoy.cpu_us() - before) / requests
 
 
 def configs(folder, port, buffer_port, provider_port):
@@ -173,7 +181,7 @@ def configs(folder, port, buffer_port, provider_port):
     theirs = theirs.replace("/admin.sock", "/admin2.sock").replace("/model.sock", "/model2.sock")
     theirs = theirs.replace("- remove: x-otari-provider\n", "- remove: x-otari-none\n", 1)
     theirs, count = re.subn(
-        r"^( *)- name: otari\n(?:\1  .*\n)+", lambda found: BUFFER_FILTER.format(indent=found.group(1)), theirs, flags=re.M
+        r"^( *)- name: otari\n\1  typed_config:\n(?:\1    .*\n)+", lambda found: BUFFER_FILTER.format(indent=found.group(1)), theirs, flags=re.M
     )
     if count != 1:
         sys.exit("envoy/envoy.yaml has changed its shape: the filter was not found")
@@ -210,8 +218,10 @@ def main():
             (folder / "body").write_bytes(body)
             script = folder / "wrk.lua"
             script.write_text(WRK.format(body=folder / "body", key=KEY))
-            runs = [[requests_per_second(each, script, options.seconds) for each in (port, buffer_port)] for _ in range(options.rounds)]
-            result[name] = summary(runs)
+            sides = ((port, ours), (buffer_port, theirs))
+            runs = [[run_wrk(*side, script, options.seconds) for side in sides] for _ in range(options.rounds)]
+            result[name] = summary([[rps for rps, _ in run] for run in runs])
+            result[name]["cpu_us"] = summary([[cpu for _, cpu in run] for run in runs])
         runs = [[post(each, huge)[2] * 1000 for each in (port, buffer_port)] for _ in range(3 * options.rounds)]
         result["time_32mib"] = summary(runs)
     shutil.rmtree(folder)

@@ -338,3 +338,6 @@ fn unidentified(facts: &Facts, reason: Reason, env: &Env<'_>) -> Step {
         request: RequestView::default(),
     }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ pub enum Endpoint {
 /// and dots are resolved, so that no spelling of an endpoint's path goes unrecognised. `roots` are the API's roots.
 pub fn classify(path: &[u8], roots: &[String]) -> Endpoint {
     let path = normalize(path);
-    if path == "/healthz" || path == "/otari" || path.starts_with("/otari/") {
+    if matches!(path.split('/').nth(1), Some("healthz" | "otari")) {
         return Endpoint::Control;
     }
     let under = |root: &String| path.strip_prefix(root.as_str()).and_then(|rest| rest.strip_prefix('/'));

@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: the result does not depend on where the body was split, and no byte is read twice.
 
+mod block;
 mod error;
 mod lexer;
 mod number;

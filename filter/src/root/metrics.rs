@@ -1,9 +1,10 @@
-//! The counters and gauges Envoy shows as `wasmcustom.otari.*`, defined once per plugin instance.
+//! The counters and gauges Envoy shows as `wasmcustom.otari.*`, defined once per plugin instance. Labels stand in the
+//! name, because the ABI has none (`stats_tags` in the rendered bootstrap turns them into labels).
 //!
-//! INVARIANT: names are a closed list; nothing a client sends becomes part of one. Labels stand in the name, because
-//! the ABI has none (`stats_tags` in the rendered bootstrap turns them into labels).
+//! INVARIANT: names are a closed list; nothing a client sends becomes part of one. A request counts here, in the VM;
+//! Envoy is told with the next tick, because a call for each request would be a tenth of the filter's cost.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use decision::reason::Reason;
@@ -17,10 +18,8 @@ pub(crate) enum Outcome {
     Passed,
     /// To the provider.
     Provider,
-    /// To the sidecar, because only it can tell.
+    /// To the sidecar, to run there or because only it can tell.
     Sidecar,
-    /// To the sidecar's tool loop.
-    Loop,
     /// Answered here.
     Refused,
 }
@@ -39,31 +38,49 @@ pub(crate) enum Poll {
 /// The handles.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    passed: Metric,
-    provider: Metric,
-    sidecar: Metric,
-    in_loop: Metric,
-    refused: Metric,
-    refused_by_reason: RefCell<BTreeMap<Reason, Metric>>,
-    host_errors: Metric,
-    scanned_bytes: Metric,
-    polls_updated: Metric,
-    polls_unchanged: Metric,
-    polls_failed: Metric,
+    passed: Counter,
+    provider: Counter,
+    sidecar: Counter,
+    refused: Counter,
+    refused_by_reason: RefCell<BTreeMap<Reason, Counter>>,
+    host_errors: Counter,
+    scanned_bytes: Counter,
+    polls_updated: Counter,
+    polls_unchanged: Counter,
+    polls_failed: Counter,
     snapshot_version: Metric,
     snapshot_age_ms: Metric,
+}
+
+#[derive(Debug)]
+struct Counter {
+    metric: Metric,
+    untold: Cell<u64>,
+}
+
+impl Counter {
+    fn define(name: &str) -> Result<Self, HostError> {
+        Ok(Self { metric: host::define_metric(MetricKind::Counter, name)?, untold: Cell::new(0) })
+    }
+
+    fn add(&self, count: u64) {
+        self.untold.set(self.untold.get().saturating_add(count));
+    }
+
+    fn tell(&self) {
+        host::increment(self.metric, self.untold.take());
+    }
 }
 
 impl Metrics {
     /// Defines every metric.
     pub(crate) fn define() -> Result<Self, HostError> {
-        let counter = |name: &str| host::define_metric(MetricKind::Counter, name);
+        let counter = |name: &str| Counter::define(name);
         let gauge = |name: &str| host::define_metric(MetricKind::Gauge, name);
         Ok(Self {
             passed: counter("otari.decided.passed")?,
             provider: counter("otari.decided.provider")?,
             sidecar: counter("otari.decided.sidecar")?,
-            in_loop: counter("otari.decided.loop")?,
             refused: counter("otari.decided.refused")?,
             refused_by_reason: RefCell::default(),
             host_errors: counter("otari.host_errors")?,
@@ -76,51 +93,68 @@ impl Metrics {
         })
     }
 
+    /// Tells Envoy what has been counted since the last time.
+    pub(crate) fn tell(&self) {
+        let counters = [
+            &self.passed,
+            &self.provider,
+            &self.sidecar,
+            &self.refused,
+            &self.host_errors,
+            &self.scanned_bytes,
+            &self.polls_updated,
+            &self.polls_unchanged,
+            &self.polls_failed,
+        ];
+        counters.into_iter().for_each(Counter::tell);
+        if let Ok(refused) = self.refused_by_reason.try_borrow() {
+            refused.values().for_each(Counter::tell);
+        }
+    }
+
     /// Counts a request once, when it is decided.
     pub(crate) fn decided(&self, outcome: Outcome) {
-        let metric = match outcome {
-            Outcome::Passed => self.passed,
-            Outcome::Provider => self.provider,
-            Outcome::Sidecar => self.sidecar,
-            Outcome::Loop => self.in_loop,
-            Outcome::Refused => self.refused,
+        let counter = match outcome {
+            Outcome::Passed => &self.passed,
+            Outcome::Provider => &self.provider,
+            Outcome::Sidecar => &self.sidecar,
+            Outcome::Refused => &self.refused,
         };
-        host::increment(metric, 1);
+        counter.add(1);
     }
 
     /// Counts a refusal under its reason; [`Metrics::decided`] counts it too. Defined when it first happens: a closed
     /// list, but a long one.
     pub(crate) fn refused(&self, reason: Reason) {
         let Ok(mut known) = self.refused_by_reason.try_borrow_mut() else { return };
-        let metric = known.get(&reason).copied().or_else(|| {
-            let name = format!("otari.refused.{}", reason.code());
-            let metric = host::define_metric(MetricKind::Counter, &name).ok()?;
-            known.insert(reason, metric);
-            Some(metric)
-        });
-        if let Some(metric) = metric {
-            host::increment(metric, 1);
+        if !known.contains_key(&reason)
+            && let Ok(counter) = Counter::define(&format!("otari.refused.{}", reason.code()))
+        {
+            known.insert(reason, counter);
+        }
+        if let Some(counter) = known.get(&reason) {
+            counter.add(1);
         }
     }
 
     /// Counts a host call that failed where it should not.
     pub(crate) fn host_error(&self) {
-        host::increment(self.host_errors, 1);
+        self.host_errors.add(1);
     }
 
     /// Counts body bytes that were copied out of Envoy.
     pub(crate) fn scanned(&self, size_bytes: u64) {
-        host::increment(self.scanned_bytes, size_bytes);
+        self.scanned_bytes.add(size_bytes);
     }
 
     /// Counts a poll of the policy.
     pub(crate) fn polled(&self, poll: Poll) {
-        let metric = match poll {
-            Poll::Updated => self.polls_updated,
-            Poll::Unchanged => self.polls_unchanged,
-            Poll::Failed => self.polls_failed,
+        let counter = match poll {
+            Poll::Updated => &self.polls_updated,
+            Poll::Unchanged => &self.polls_unchanged,
+            Poll::Failed => &self.polls_failed,
         };
-        host::increment(metric, 1);
+        counter.add(1);
     }
 
     /// Shows what this worker knows; workers overwrite each other, and agree within two poll periods.

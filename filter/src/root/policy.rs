@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: the age of a snapshot counts from the moment the poll that confirmed it was *sent*, on a clock that
 //! nobody can set; so it is never younger than it says. What is shared never goes back to the answer of an older poll.
+//! Requests ask no clock: each tick settles whether the snapshot stays fresh until the next.
 
 use std::rc::Rc;
 
@@ -32,6 +33,7 @@ pub(crate) struct Policy {
     shared_key: String,
     lease_key: String,
     held: Option<Held>,
+    fresh: bool,
     poll: Option<RunningPoll>,
     failing: bool,
 }
@@ -80,6 +82,7 @@ impl Policy {
             shared_key: format!("otari.policy.snapshot|{place}"),
             lease_key: format!("otari.policy.lease|{place}"),
             held: None,
+            fresh: false,
             poll: None,
             failing: false,
         }
@@ -92,8 +95,11 @@ impl Policy {
 
     /// Takes over what other workers have learnt, and polls if it is this worker's turn.
     pub(crate) fn tick(&mut self, config: &FilterConfig, metrics: &Metrics) -> Result<(), HostError> {
+        // A tick that fails must not leave the last one's word standing.
+        self.fresh = false;
         self.read_shared()?;
         let now_ns = host::monotonic_ns()?;
+        self.settle_freshness(&config.policy, now_ns);
         if let Some(held) = &self.held {
             metrics.snapshot(held.snapshot.version, held.age_ms(now_ns));
         }
@@ -104,7 +110,7 @@ impl Policy {
     }
 
     /// The answer to a poll has come.
-    pub(crate) fn answered(&mut self, token: u32, body_size: usize, metrics: &Metrics) {
+    pub(crate) fn answered(&mut self, source: &PolicySource, token: u32, body_size: usize, metrics: &Metrics) {
         let Some(poll) = self.poll.take_if(|poll| poll.token == token) else { return };
         match self.take_answer(poll.sent_ns, body_size) {
             Ok(result) => {
@@ -115,14 +121,17 @@ impl Policy {
             }
             Err(why) => self.poll_failed(why, metrics),
         }
+        if let Ok(now_ns) = host::monotonic_ns() {
+            self.settle_freshness(source, now_ns);
+        }
     }
 
     /// What a request that starts or ends now may rely on.
-    pub(crate) fn current(&self, config: &FilterConfig) -> Current {
-        let Some(held) = &self.held else { return Current::Missing };
-        match host::monotonic_ns() {
-            Ok(now_ns) if held.age_ms(now_ns) <= config.policy.max_age_ms => Current::Fresh(Rc::clone(&held.snapshot)),
-            _ => Current::Stale,
+    pub(crate) fn current(&self) -> Current {
+        match &self.held {
+            Some(held) if self.fresh => Current::Fresh(Rc::clone(&held.snapshot)),
+            Some(_) => Current::Stale,
+            None => Current::Missing,
         }
     }
 
@@ -130,6 +139,14 @@ impl Policy {
     pub(crate) fn version_and_age_ms(&self) -> Option<(u64, u64)> {
         let held = self.held.as_ref()?;
         Some((held.snapshot.version, held.age_ms(host::monotonic_ns().ok()?)))
+    }
+
+    fn settle_freshness(&mut self, source: &PolicySource, now_ns: u64) {
+        let until_next_tick_ms = u64::from(Self::tick_ms(source));
+        self.fresh = self
+            .held
+            .as_ref()
+            .is_some_and(|held| held.age_ms(now_ns).saturating_add(until_next_tick_ms) <= source.max_age_ms);
     }
 
     fn take_lease(&self, source: &PolicySource, now_ns: u64) -> Result<bool, HostError> {

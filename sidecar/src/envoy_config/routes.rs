@@ -14,8 +14,10 @@ use super::{EnvoyConfigInput, Provider, cluster, seconds};
 const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "settings"];
 /// For the sidecar to say that it is well.
 const HEALTH_TIMEOUT_S: u32 = 5;
-/// Spellings of `/otari` that a decoder or normaliser could turn into an internal path, and the internal paths.
-pub(super) const OTARI_HIDDEN: &str = r"/otari/(internal.*|.*//.*|/.*|.*%.*|.*\\.*|(.*/)?\..*)";
+/// Spellings of a path under `/otari` that a decoder or normaliser could turn into an internal one.
+pub(super) const ODD_OTARI: &str = r"/otari/(.*//.*|/.*|.*%.*|.*\\.*|(.*/)?\..*)";
+/// A cluster that does not exist.
+pub(super) const NOWHERE: &str = "nowhere";
 /// Headers Envoy adds by itself; a provider gets what the client sent.
 const ENVOYS_OWN: &[&str] = &["x-forwarded-proto", "x-envoy-external-address", "x-envoy-internal"];
 
@@ -26,11 +28,16 @@ pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Va
             "match": {"path": "/healthz"},
             "route": {"cluster": cluster::SIDECAR, "timeout": seconds(HEALTH_TIMEOUT_S)},
         }),
+        answer(json!({"path_separated_prefix": "/otari/internal"}), 404),
     ];
+    // What the filter has decided is matched a second time: so it stands before the longer list of paths.
+    let decided = json!({"prefix": "/", "headers": [exactly(header::ROUTE, header::ROUTE_SIDECAR)]});
+    routes.push(limited(to_sidecar("sidecar", decided, input), input));
+    routes.extend(to_providers(input, providers).into_iter().map(|route| limited(route, input)));
     if input.filter.explain {
-        routes.push(limited(answer(json!({"path": "/otari/filter/explain"}), 404), input));
+        routes.push(limited(nowhere(json!({"path": "/otari/filter/explain"})), input));
     }
-    routes.push(answer(json!({"safe_regex": {"regex": OTARI_HIDDEN}}), 404));
+    routes.push(answer(json!({"safe_regex": {"regex": ODD_OTARI}}), 404));
     routes.push(unfiltered(to_sidecar("otari", json!({"path_separated_prefix": "/otari"}), input)));
     for root in &input.filter.roots {
         for path in SIDECAR_PATHS {
@@ -38,17 +45,14 @@ pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Va
             routes.push(unfiltered(to_sidecar(path, when, input)));
         }
     }
-    let decided = json!({"prefix": "/", "headers": [exactly(header::ROUTE, header::ROUTE_SIDECAR)]});
-    routes.push(limited(to_sidecar("sidecar", decided, input), input));
-    routes.extend(to_providers(input, providers).into_iter().map(|route| limited(route, input)));
     // Also the route under which every undecided request waits for its body.
-    routes.push(limited(answer(json!({"prefix": "/"}), 404), input));
+    routes.push(limited(nowhere(json!({"prefix": "/"})), input));
     table("public", routes)
 }
 
 pub(super) fn model(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Value {
     let mut routes = to_providers(input, providers);
-    routes.push(answer(json!({"prefix": "/"}), 404));
+    routes.push(nowhere(json!({"prefix": "/"})));
     table("model", routes)
 }
 
@@ -59,7 +63,11 @@ pub(super) fn any_root(filter: &FilterConfig) -> String {
 }
 
 fn table(name: &str, routes: Vec<Value>) -> Value {
-    json!({"name": name, "virtual_hosts": [{"name": name, "domains": ["*"], "routes": routes}]})
+    json!({
+        "name": name,
+        "validate_clusters": false,
+        "virtual_hosts": [{"name": name, "domains": ["*"], "routes": routes}],
+    })
 }
 
 fn to_sidecar(name: &str, when: Value, input: &EnvoyConfigInput) -> Value {
@@ -148,6 +156,11 @@ fn limited(mut route: Value, input: &EnvoyConfigInput) -> Value {
 
 fn answer(when: Value, status: u16) -> Value {
     json!({"match": when, "direct_response": {"status": status}})
+}
+
+/// Answers 404, and holds a body meanwhile: a `direct_response` would do the one, but ignores the limit of the other.
+fn nowhere(when: Value) -> Value {
+    json!({"match": when, "route": {"cluster": NOWHERE, "cluster_not_found_response_code": "NOT_FOUND"}})
 }
 
 fn exactly(name: &str, value: &str) -> Value {

@@ -90,6 +90,19 @@ fn the_yaml_says_what_was_meant() {
 }
 
 #[test]
+fn every_route_leads_to_a_cluster_or_nowhere() {
+    let bootstrap = rendered(|_| {});
+    let clusters = bootstrap["static_resources"]["clusters"].as_array().unwrap();
+    let mut known: Vec<&Value> = clusters.iter().map(|cluster| &cluster["name"]).collect();
+    let nowhere = json!(super::routes::NOWHERE);
+    assert!(!known.contains(&&nowhere));
+    known.push(&nowhere);
+    for route in routes(&bootstrap, 0).iter().chain(&routes(&bootstrap, 1)) {
+        assert!(route.get("direct_response").is_some() || known.contains(&&route["route"]["cluster"]), "{route}");
+    }
+}
+
+#[test]
 fn the_hop_secret_goes_to_the_sidecar_alone() {
     let bootstrap = rendered(|_| {});
     for listener in 0..2 {
@@ -105,7 +118,8 @@ fn the_hop_secret_goes_to_the_sidecar_alone() {
 fn only_the_sidecars_own_paths_pass_the_filter_by() {
     for route in routes(&rendered(|_| {}), 0) {
         let unfiltered = route.get("typed_per_filter_config").is_some();
-        assert_eq!(unfiltered, route["match"].get("path_separated_prefix").is_some(), "{route}");
+        let own_path = route["match"].get("path_separated_prefix").is_some() && route.get("route").is_some();
+        assert_eq!(unfiltered, own_path, "{route}");
         // What passes the filter by is streamed; the rest may be held, up to the limit.
         let held = route.get("request_body_buffer_limit").is_some();
         assert!(!(unfiltered && held), "{route}");
@@ -116,8 +130,11 @@ fn only_the_sidecars_own_paths_pass_the_filter_by() {
 fn internal_paths_are_hidden_before_the_sidecar_is_reached() {
     let routes = routes(&rendered(|_| {}), 0);
     let place = |when: &Value| routes.iter().position(|route| &route["match"] == when).unwrap();
-    let hidden = json!({"safe_regex": {"regex": super::routes::OTARI_HIDDEN}});
-    assert!(place(&hidden) < place(&json!({"path_separated_prefix": "/otari"})));
+    let to_sidecar = |route: &Value| route["route"]["cluster"] == json!("sidecar");
+    let internal = place(&json!({"path_separated_prefix": "/otari/internal"}));
+    assert!(!routes[..internal].iter().any(|route| to_sidecar(route) && route["match"]["path"] != json!("/healthz")));
+    let odd = place(&json!({"safe_regex": {"regex": super::routes::ODD_OTARI}}));
+    assert!(odd < place(&json!({"path_separated_prefix": "/otari"})));
 }
 
 #[test]

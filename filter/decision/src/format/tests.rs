@@ -40,6 +40,7 @@ fn files_and_control_by_whole_segments() {
     check("/otari", Endpoint::Control);
     check("/otari/internal/snapshot", Endpoint::Control);
     check("/healthz", Endpoint::Control);
+    check("/healthz/filter", Endpoint::Control);
     for path in ["/v1/filesystem", "/v1/toolsets", "/otariana", "/healthz2", "/files"] {
         check(path, Endpoint::Other);
     }

@@ -68,7 +68,7 @@ impl Lexer {
                     _ => return Err(ScanErrorKind::UnexpectedByte.into()),
                 },
                 _ if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') => *rest = after,
-                state => *rest = self.token(state, byte, after)?,
+                state => self.token(state, byte, after, rest)?,
             }
         }
         Ok(())
@@ -83,49 +83,54 @@ impl Lexer {
         }
     }
 
-    /// The first byte of a token, and the whole token where that is cheap; gives what is left after it.
-    fn token<'a>(&mut self, state: State, byte: u8, after: &'a [u8]) -> Result<&'a [u8], Fault> {
+    /// The first byte of a token, and the whole token where that is cheap.
+    fn token<'a>(&mut self, state: State, byte: u8, after: &'a [u8], rest: &mut &'a [u8]) -> Result<(), Fault> {
         match (state, byte) {
             (State::After, b',') => self.state = if self.in_object() { State::Key } else { State::Value },
             (State::Colon, b':') => self.state = State::Value,
-            (State::FirstKey | State::Key, b'"') => return self.key(after),
+            (State::FirstKey | State::Key, b'"') => return self.key(after, rest),
             (State::After | State::FirstKey, b'}') => self.close(true)?,
             (State::After | State::FirstElement, b']') => self.close(false)?,
             (State::Start | State::Value | State::FirstElement, b'{' | b'[') => self.open(byte == b'{')?,
-            (State::Value | State::FirstElement | State::Start, b'"') => return self.string(after),
+            (State::Value | State::FirstElement | State::Start, b'"') => return self.string(after, rest),
             (State::Start, 0xef) => return Err(ScanErrorKind::ByteOrderMark.into()),
             (State::Value | State::FirstElement | State::Start, _) => self.scalar(byte)?,
             (State::End, _) => return Err(ScanErrorKind::TrailingData.into()),
             _ => return Err(ScanErrorKind::UnexpectedByte.into()),
         }
-        Ok(after)
+        *rest = after;
+        Ok(())
     }
 
-    fn key<'a>(&mut self, after: &'a [u8]) -> Result<&'a [u8], Fault> {
+    fn key<'a>(&mut self, after: &'a [u8], rest: &mut &'a [u8]) -> Result<(), Fault> {
         let reads = self.reads();
         let Some((key, tail)) = text::whole_key(after) else {
+            *rest = after;
             self.begin_text(if reads { Mode::Key } else { Mode::SkippedKey });
-            return Ok(after);
+            return Ok(());
         };
+        // Before the schema is asked: the fault of a key shows when it has been read, however it was cut.
+        *rest = tail;
         if reads {
             self.schema.key(key)?;
         }
         self.state = State::Colon;
-        Ok(tail)
+        Ok(())
     }
 
     /// A string value.
-    fn string<'a>(&mut self, after: &'a [u8]) -> Result<&'a [u8], Fault> {
+    fn string<'a>(&mut self, after: &'a [u8], rest: &mut &'a [u8]) -> Result<(), Fault> {
         let plan = if self.reads() { self.schema.begin(Kind::Text)? } else { Plan::Skip };
+        *rest = after;
         if let Plan::Keep(limit) = plan {
             self.begin_text(Mode::Kept(limit));
         } else if let Some(tail) = text::whole_value(after) {
+            *rest = tail;
             self.state = State::After;
-            return Ok(tail);
         } else {
             self.begin_text(Mode::Fresh);
         }
-        Ok(after)
+        Ok(())
     }
 
     /// A value that is neither container nor string.

@@ -2,13 +2,14 @@
 //!
 //! INVARIANT: a key listed for a node may stand in it once; every other key is free.
 
+mod node;
+
 use super::text::Marks;
-use super::{
-    Fault, MAX_ALLOWED, MAX_CONTAINER, MAX_DECLARATIONS, MAX_HINT, MAX_MODEL, MAX_NAME, MAX_TYPE, ScanErrorKind,
-};
+use super::{Fault, MAX_ALLOWED, MAX_DECLARATIONS, MAX_MODEL, MAX_TYPE, ScanErrorKind};
 use crate::request::{
     DATED_PREFIX, Keyword, NamedTool, OWN_CONTAINER, RequestView, ToolChoice, ToolDeclaration, WEB_SEARCH,
 };
+use node::{Flag, Node, Slot, keys, path, text_limit};
 
 /// JSON type of a value that begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,76 +32,6 @@ pub(super) enum Plan {
     Keep(usize),
     /// Its parts matter.
     Enter,
-}
-
-/// A container the schema reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Node {
-    Root,
-    /// `tools`.
-    Tools,
-    /// An entry of `tools`.
-    Tool,
-    /// `container`, top-level or in a tool.
-    Container,
-    /// A list of which only matters whether it is empty.
-    Flagged(Flag),
-    /// `tool_choice`.
-    Choice,
-    /// `tool_choice.allowed_tools`.
-    AllowedTools,
-    /// `tool_choice.tools` or `tool_choice.allowed_tools.tools`.
-    AllowedList,
-    /// An entry of that list.
-    Allowed,
-    /// `function`, `tool` or `custom` in a choice or an entry of its list.
-    Named {
-        in_list: bool,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flag {
-    Mcp,
-    Skills,
-}
-
-/// A place whose value matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Slot {
-    /// The top-level value.
-    #[default]
-    Root,
-    /// A value that does not matter.
-    Free,
-    /// A value that does not matter under a key that must not stand twice.
-    Once,
-    Model,
-    Stream,
-    MaxToolIterations,
-    Tools,
-    Tool,
-    ToolType,
-    ToolName,
-    ToolHint,
-    Container,
-    ContainerId,
-    Flagged(Flag),
-    FlaggedEntry(Flag),
-    Choice,
-    AllowedTools,
-    AllowedList,
-    Allowed,
-    /// `type` of a choice or of an entry of its list.
-    ChoiceType {
-        in_list: bool,
-    },
-    ChoiceName {
-        in_list: bool,
-    },
-    Named {
-        in_list: bool,
-    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -139,51 +70,6 @@ struct Held {
     present: bool,
     /// Its limit, if it is longer.
     cut_at: Option<usize>,
-}
-
-/// The keys that matter in an object.
-fn keys(node: Node) -> &'static [(&'static str, Slot)] {
-    match node {
-        Node::Root => &[
-            ("model", Slot::Model),
-            ("stream", Slot::Stream),
-            ("tools", Slot::Tools),
-            ("tool_choice", Slot::Choice),
-            ("container", Slot::Container),
-            ("mcp_servers", Slot::Flagged(Flag::Mcp)),
-            ("mcp_server_ids", Slot::Flagged(Flag::Mcp)),
-            ("max_tool_iterations", Slot::MaxToolIterations),
-            ("messages", Slot::Once),
-            ("input", Slot::Once),
-        ],
-        Node::Tool => &[
-            ("type", Slot::ToolType),
-            ("name", Slot::ToolName),
-            ("purpose_hint", Slot::ToolHint),
-            ("container", Slot::Container),
-        ],
-        Node::Container => &[("id", Slot::ContainerId), ("skills", Slot::Flagged(Flag::Skills))],
-        Node::Choice => &[
-            ("type", Slot::ChoiceType { in_list: false }),
-            ("name", Slot::ChoiceName { in_list: false }),
-            ("function", Slot::Named { in_list: false }),
-            ("tool", Slot::Named { in_list: false }),
-            ("custom", Slot::Named { in_list: false }),
-            ("allowed_tools", Slot::AllowedTools),
-            ("tools", Slot::AllowedList),
-        ],
-        Node::AllowedTools => &[("tools", Slot::AllowedList)],
-        Node::Allowed => &[
-            ("type", Slot::ChoiceType { in_list: true }),
-            ("name", Slot::ChoiceName { in_list: true }),
-            ("function", Slot::Named { in_list: true }),
-            ("tool", Slot::Named { in_list: true }),
-            ("custom", Slot::Named { in_list: true }),
-        ],
-        Node::Named { in_list: false } => &[("name", Slot::ChoiceName { in_list: false })],
-        Node::Named { in_list: true } => &[("name", Slot::ChoiceName { in_list: true })],
-        Node::Tools | Node::Flagged(_) | Node::AllowedList => &[],
-    }
 }
 
 impl Schema {
@@ -383,27 +269,6 @@ impl Schema {
             purpose_hint: self.tool.hint.get().filter(|hint| !hint.trim().is_empty()),
         });
         Ok(())
-    }
-}
-
-fn text_limit(slot: Slot) -> Option<usize> {
-    match slot {
-        Slot::ToolType | Slot::ChoiceType { .. } => Some(MAX_TYPE),
-        Slot::ToolName | Slot::ChoiceName { .. } => Some(MAX_NAME),
-        Slot::ToolHint => Some(MAX_HINT),
-        Slot::Container | Slot::ContainerId => Some(MAX_CONTAINER),
-        _ => None,
-    }
-}
-
-/// A key's place in the request, for messages.
-fn path(node: Node, entries: u32, key: &str) -> String {
-    match node {
-        Node::Tool => format!("tools[{}].{key}", entries.saturating_sub(1)),
-        Node::Container => format!("container.{key}"),
-        Node::Choice => format!("tool_choice.{key}"),
-        Node::AllowedTools | Node::Allowed | Node::Named { .. } => format!("tool_choice…{key}"),
-        _ => key.to_owned(),
     }
 }
 

@@ -67,6 +67,8 @@ fn errors_point_at_the_byte_at_fault() {
         (b"{\"model\":\"\\ud83dx\"}", 16),
         (b"{\"a\":\"\\q\"}", 7),
         (b"{\"a\":1", 6),
+        (b"{\"model\":\"a\",\"model\":\"b\"}", 20),
+        (b"{\"model\":7}", 9),
         (b"", 0),
     ] {
         let whole = scan(body).unwrap_err();
@@ -144,7 +146,9 @@ proptest! {
         style in any::<u8>(),
         changes in mutations(),
         cuts in proptest::collection::vec(any::<usize>(), 0..20),
+        twice in any::<bool>(),
     ) {
+        let request = if twice { request.with_a_key_twice() } else { request };
         let body = mutate(&request.text(style), &changes);
         prop_assert_eq!(scan_cut(&body, &cuts), scan(&body));
     }

@@ -23,6 +23,14 @@ impl Json {
         out
     }
 
+    /// The same with the first key of its object once more at the end.
+    pub(super) fn with_a_key_twice(mut self) -> Self {
+        if let Self::Object(fields) = &mut self {
+            fields.extend(fields.first().cloned());
+        }
+        self
+    }
+
     fn write(&self, style: u8, out: &mut String) {
         let blank = ["", " ", "\n\t"][usize::from(style % 3)];
         match self {

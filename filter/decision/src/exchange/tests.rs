@@ -1,0 +1,129 @@
+//! What the corpus cannot see: when a body is held, and what changes while it arrives.
+
+use serde_json::json;
+
+use super::{EnforcementPoint, Env, Exchange, RequestHead, Step, Target};
+use crate::config::FilterConfig;
+use crate::identity::key_hash;
+use crate::policy::{KeyOwner, PolicyView, Preference, Snapshot, WorkspacePolicy};
+use crate::reason::Reason;
+
+fn config(identity: &str) -> FilterConfig {
+    let config = json!({
+        "identity": {"mode": identity},
+        "models": {
+            "providers": {"anthropic": {"kind": "anthropic"}},
+            "rules": [{"pattern": "claude-*", "provider": "anthropic"}],
+        },
+        "max_body_bytes": 200,
+        "policy": {"cluster": "s", "authority": "s", "path": "/", "poll_ms": 1, "max_age_ms": 2, "hop_secret": "h"},
+        "providers_routed": true,
+    });
+    FilterConfig::parse(config.to_string().as_bytes()).unwrap()
+}
+
+fn snapshot() -> Snapshot {
+    let owner = KeyOwner { user: "ada".to_owned(), workspace: "lab".to_owned() };
+    let keys = [(key_hash(b"known"), owner)].into();
+    Snapshot { version: 1, sandbox_available: true, keys, ..Snapshot::default() }
+}
+
+fn env<'a>(config: &'a FilterConfig, policy: PolicyView<'a>) -> Env<'a> {
+    Env { config, policy, point: EnforcementPoint::Filter, request_id: "req_1" }
+}
+
+fn begin(path: &str, headers: &[(&str, &str)], env: &Env<'_>) -> (Exchange, Step) {
+    let mut pairs: Vec<(&[u8], &[u8])> = vec![(b":method", b"POST"), (b":path", path.as_bytes())];
+    pairs.extend(headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+    Exchange::begin(&RequestHead { headers: &pairs }, false, env)
+}
+
+fn reason(step: &Step) -> Option<Reason> {
+    match step {
+        Step::Buffer => None,
+        Step::PassThrough(_, reason) => Some(*reason),
+        Step::Forward(forward) => Some(forward.decision.reason),
+        Step::Refuse(refusal) => Some(refusal.reason),
+    }
+}
+
+const CODE: &[u8] = br#"{"model": "claude-x", "tools": [{"type": "code_execution_20250825"}]}"#;
+
+#[test]
+fn a_body_is_held_only_where_it_decides() {
+    let (open, keyed, snapshot) = (config("none"), config("otari_key"), snapshot());
+    let fresh = PolicyView::Fresh(&snapshot);
+    let json = ("content-type", "application/json");
+    for (path, headers, config, policy, expected) in [
+        ("/v1/messages", vec![], &open, fresh, None),
+        ("/v1/messages", vec![("x-api-key", "known")], &keyed, fresh, None),
+        ("/v1/embeddings", vec![json], &open, fresh, None),
+        ("/v1/audio", vec![("content-type", "multipart/form-data")], &open, fresh, Some(Reason::NotInference)),
+        ("/v1/files", vec![json], &open, fresh, Some(Reason::NotInference)),
+        ("/v1/messages", vec![("x-api-key", "other")], &keyed, fresh, Some(Reason::KeyUnverified)),
+        ("/v1/messages", vec![("x-api-key", "known")], &keyed, PolicyView::Stale, Some(Reason::PolicyStale)),
+        ("/v1/messages", vec![], &keyed, fresh, Some(Reason::KeyMissing)),
+        ("/v1/messages", vec![("content-length", "201")], &open, fresh, Some(Reason::BodyTooLarge)),
+        ("/v1/messages", vec![("content-encoding", "br")], &open, fresh, Some(Reason::BodyEncoded)),
+        ("/v1/messages", vec![("otari-code-execution", "?")], &open, fresh, Some(Reason::HeaderInvalid)),
+    ] {
+        let (_, step) = begin(path, &headers, &env(config, policy));
+        assert_eq!(reason(&step), expected, "{path} {headers:?}");
+    }
+}
+
+#[test]
+fn the_policy_counts_as_it_stands_when_the_body_is_complete() {
+    let (config, mut snapshot) = (config("otari_key"), snapshot());
+    let before = snapshot.clone();
+    let pin = WorkspacePolicy { pin: Some(Preference::Otari), ..WorkspacePolicy::default() };
+    snapshot.workspaces.insert("lab".to_owned(), pin);
+    for (policy, expected) in [
+        (PolicyView::Fresh(&before), Reason::ProviderNative),
+        (PolicyView::Fresh(&snapshot), Reason::OtariByPin),
+        (PolicyView::Stale, Reason::PolicyStale),
+    ] {
+        let key = [("x-api-key", "known")];
+        let (mut exchange, step) = begin("/v1/messages", &key, &env(&config, PolicyView::Fresh(&before)));
+        assert_eq!(step, Step::Buffer);
+        exchange.feed(CODE);
+        assert_eq!(exchange.scanned(), u64::try_from(CODE.len()).unwrap());
+        assert_eq!(reason(&exchange.finish(&env(&config, policy))), Some(expected));
+    }
+}
+
+#[test]
+fn a_hopeless_body_is_settled_before_its_end() {
+    let (config, snapshot) = (config("none"), snapshot());
+    let env = env(&config, PolicyView::Fresh(&snapshot));
+    let (mut exchange, _) = begin("/v1/messages", &[], &env);
+    exchange.feed(b"{\"model\": \"claude-x\", ");
+    assert!(!exchange.settled());
+    exchange.feed(b"oops");
+    assert!(exchange.settled());
+    assert_eq!(reason(&exchange.finish(&env)), Some(Reason::BodyInvalid));
+
+    let (mut exchange, _) = begin("/v1/messages", &[], &env);
+    exchange.feed(&[b' '; 200]);
+    assert!(!exchange.settled());
+    exchange.feed(b" ");
+    assert!(exchange.settled());
+    assert_eq!(reason(&exchange.finish(&env)), Some(Reason::BodyTooLarge));
+
+    let (mut exchange, _) = begin("/v1/other", &[("content-type", "application/json")], &env);
+    exchange.feed(b"[");
+    assert!(!exchange.settled(), "off the inference endpoints an array is fine");
+    assert_eq!(reason(&exchange.finish(&env)), Some(Reason::NotInference));
+}
+
+#[test]
+fn a_second_finish_forwards_nothing() {
+    let (config, snapshot) = (config("none"), snapshot());
+    let env = env(&config, PolicyView::Fresh(&snapshot));
+    let (mut exchange, _) = begin("/v1/messages", &[], &env);
+    exchange.feed(CODE);
+    let Step::Forward(forward) = exchange.finish(&env) else { panic!("not forwarded") };
+    assert_eq!(forward.target, Target::Provider(Some("anthropic".to_owned())));
+    exchange.feed(CODE);
+    assert!(matches!(exchange.finish(&env), Step::Refuse(_)));
+}
