@@ -127,3 +127,23 @@ fn no_committed_file_holds_a_build_machines_path_or_a_registrys_address() {
         }
     }
 }
+
+#[test]
+fn every_test_the_field_reports_name_exists() {
+    let text = std::fs::read_to_string(root().join("docs/field-reports.md")).unwrap();
+    let sources: String = ["filter", "sidecar", "tests"]
+        .iter()
+        .flat_map(|folder| rust_files(&root().join(folder)))
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    // A test's name is a sentence; settings and files in the same marks are not.
+    let names: Vec<&str> = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|name| name.matches('_').count() > 1 && *name != "max_body_bytes")
+        .collect();
+    assert!(names.len() > 20, "{names:?}");
+    let missing: Vec<_> = names.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "no such test: {missing:?}");
+}
