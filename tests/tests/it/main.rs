@@ -10,6 +10,7 @@ mod failures;
 mod hostile;
 mod identity;
 mod make_run;
+mod mesh;
 mod parity;
 mod pins;
 mod private;
