@@ -170,6 +170,18 @@ hop_secret_env: HOP
             http.max_buffered_bytes: `65536`: a body of max_body_bytes would never fit: write at least as much here, or less there
         "#]],
     );
+    let mesh = r#"
+model_url: http://mesh:8080
+providers: {own: {type: openai_compatible}}
+models: [{match: "a", provider: own}, {match: "b", provider: own, upstream_model: c}]
+"#;
+    check(
+        mesh,
+        &[],
+        expect![[r#"
+        models[1].upstream_model: means nothing with model_url, for the mesh's routes know the caller's name: take it out
+    "#]],
+    );
     check(
         "identity: {mode: header, user_header: x-user}",
         &[],
