@@ -250,16 +250,27 @@ impl Drop for Streaming {
 /// Sends raw bytes and reads one answer; for requests that no client library would send.
 pub async fn raw(address: SocketAddr, request: &[u8]) -> io::Result<String> {
     let mut socket = TcpStream::connect(address).await?;
-    // A peer that refuses early may close before it has read all; what it said still counts.
-    let sent = socket.write_all(request).await;
+    let (mut reading, mut writing) = socket.split();
     let mut answer = Vec::new();
-    while !is_complete(&answer, request.starts_with(b"HEAD ")) {
-        match timed(socket.read_buf(&mut answer)).await? {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if answer.is_empty() => return Err(sent.err().unwrap_or(error)),
-            Err(_) => break,
+    let read = async {
+        while !is_complete(&answer, request.starts_with(b"HEAD ")) {
+            match timed(reading.read_buf(&mut answer)).await? {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if answer.is_empty() => return Err(error),
+                Err(_) => break,
+            }
         }
+        Ok(())
+    };
+    // A peer that refuses early answers before it has read all, and may then close: its answer counts, ours need not.
+    let write = async {
+        drop(writing.write_all(request).await);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        done = read => done?,
+        () = write => {}
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
