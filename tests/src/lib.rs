@@ -1,11 +1,13 @@
 //! Starts the real parts for tests, in reading order:
 //!
 //! - [`scripted_model`] plays models; it is the only part of a test that is not the real one.
+//! - [`sandbox_stand_in`] answers benches at once where a sandbox would run code.
 //! - [`client`] speaks plain HTTP/1.1, with more control over the bytes than an SDK gives.
 //! - [`stack`] starts scripted model, sidecar and Envoy, and ends them.
 //! - [`wasm`] reads what the built filter asks of Envoy.
 
 pub mod client;
+pub mod sandbox_stand_in;
 pub mod scripted_model;
 pub mod stack;
 pub mod wasm;
