@@ -7,11 +7,14 @@
 mod bodies;
 mod code_turn;
 mod failures;
+mod filter;
 mod hostile;
 mod identity;
 mod make_run;
+mod mesh;
 mod parity;
 mod pins;
+mod private;
 mod routing;
 mod sdk;
 mod support;
