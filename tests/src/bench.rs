@@ -1,17 +1,17 @@
 //! What the sidecar costs, measured without Envoy: an instant model, a sandbox that answers at once, and clients that
 //! keep their connections. Everything runs on this machine, so that only ratios and orders of magnitude mean something.
 
-mod client;
 mod instant;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
+use crate::client::{Call, Connection, Target};
 use crate::stack::Fallible;
-use client::Client;
 
 /// Proof towards the sidecar that we are its Envoy.
 const HOP_SECRET: &str = "the hop secret of a measurement, made for one run";
@@ -73,8 +73,8 @@ impl Bench {
         let begun = Instant::now();
         while begun.elapsed() < READY_WITHIN {
             if self.socket.exists()
-                && let Ok(mut client) = Client::unix(&self.socket).await
-                && client.get("/healthz").await.is_ok()
+                && let Ok(answer) = Call::get("/healthz").send(Target::Unix(self.socket.clone())).await
+                && answer.status == 200
             {
                 return Ok(());
             }
@@ -88,9 +88,9 @@ impl Bench {
         let body = instant::code_request(model, stream);
         let mut connections = Vec::new();
         for _ in 0..clients {
-            let mut client = Client::unix(&self.socket).await?;
+            let mut client = Connection::open(Target::Unix(self.socket.clone())).await?;
             for _ in 0..WARM_UP {
-                client.post("/v1/messages", &body, instant::is_code_answer).await?;
+                timed(&mut client, &body, instant::is_code_answer).await?;
             }
             connections.push(client);
         }
@@ -100,7 +100,7 @@ impl Bench {
             async move {
                 let mut times = Vec::with_capacity(TURNS);
                 for _ in 0..TURNS {
-                    times.push(client.post("/v1/messages", &body, instant::is_code_answer).await?);
+                    times.push(timed(&mut client, &body, instant::is_code_answer).await?);
                 }
                 Fallible::Ok(times)
             }
@@ -113,13 +113,13 @@ impl Bench {
     /// A plain streamed request, alternately straight to the model and through the sidecar.
     async fn relay(&self) -> Fallible<Value> {
         let body = instant::plain_request();
-        let mut through = Client::unix(&self.socket).await?;
-        let mut straight = Client::tcp(self.model).await?;
+        let mut through = Connection::open(Target::Unix(self.socket.clone())).await?;
+        let mut straight = Connection::open(self.model).await?;
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for round in 0..RELAYS {
             let pair = [
-                straight.post("/v1/messages", &body, instant::is_plain_answer).await?,
-                through.post("/v1/messages", &body, instant::is_plain_answer).await?,
+                timed(&mut straight, &body, instant::is_plain_answer).await?,
+                timed(&mut through, &body, instant::is_plain_answer).await?,
             ];
             if round >= WARM_UP {
                 without.push(pair[0]);
@@ -152,6 +152,21 @@ pub async fn run(program: PathBuf) -> Fallible<Value> {
         "relay": bench.relay().await?,
         "after_mib": bench.resident_mib()?,
     }))
+}
+
+/// Time of one request, its answer read to the end; `right` says whether it is the one expected.
+async fn timed(connection: &mut Connection, body: &Bytes, right: fn(&[u8]) -> bool) -> Fallible<Duration> {
+    let call = Call::post_bytes("/v1/messages", body.clone())
+        .header("anthropic-version", "2023-06-01")
+        .header("x-otari-hop", HOP_SECRET);
+    let begun = Instant::now();
+    let answer = connection.send(call).await?;
+    let time = begun.elapsed();
+    if answer.status == 200 && right(&answer.body) {
+        Ok(time)
+    } else {
+        Err(format!("a wrong answer, {}: {}", answer.status, answer.text()).into())
+    }
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
