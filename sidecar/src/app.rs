@@ -178,7 +178,7 @@ impl App {
 
 /// Opens the database of this config, makes the default owner and, where keys are asked for, the first key.
 pub async fn open_repository(config: &Config, parts: &Parts) -> Result<Repository, AppError> {
-    make_private_dir(&config.data_dir)?;
+    make_data_dir(&config.data_dir)?;
     let repository = Repository::open(&config.database, Arc::clone(&parts.clock)).await?;
     keys::ensure_default_owner(&repository).await?;
     if config.identity == IdentityConfig::OtariKey {
@@ -190,17 +190,19 @@ pub async fn open_repository(config: &Config, parts: &Parts) -> Result<Repositor
 
 /// The secret between Envoy and sidecar, made if this is the first to need it.
 pub fn hop_secret(config: &Config, ids: &dyn IdSource) -> Result<Secret, AppError> {
-    make_private_dir(&config.data_dir)?;
+    make_data_dir(&config.data_dir)?;
     match &config.hop_secret {
         Some(secret) => Ok(secret.clone()),
         None => Ok(keys::secret_file(&config.hop_secret_file(), || Secret::new(ids.hex128() + &ids.hex128()))?),
     }
 }
 
-fn make_private_dir(path: &Path) -> Result<(), AppError> {
+/// Everything secret in it has mode 0600. The directory lets others pass, so that the sandbox's user, who is not ours
+/// when we are root, reaches its sessions; it lists nothing to them.
+fn make_data_dir(path: &Path) -> Result<(), AppError> {
     std::fs::DirBuilder::new()
         .recursive(true)
-        .mode(0o700)
+        .mode(0o711)
         .create(path)
         .map_err(|source| AppError::DataDir { path: path.to_owned(), source })
 }

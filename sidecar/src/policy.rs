@@ -192,3 +192,6 @@ fn json(snapshot: &Snapshot) -> Vec<u8> {
     // Maps with text keys and plain values: this cannot fail, and an empty answer would be refused by every filter.
     serde_json::to_vec(snapshot).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,10 @@ const DURATION_BUCKETS_S: [f64; 12] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 
 /// Sets up the log on standard error. Only the first call in a process counts.
 pub fn start_log(config: &LogConfig) {
     let filter = EnvFilter::try_new(&config.level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     let started = if config.json { log.json().try_init() } else { log.try_init() };
     // A second log in one process is a test's doing; the first one stays.
     drop(started);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
-use decision::header::{API_KEY, AUTHORIZATION, CONTROL, DROPPED, INTERNAL};
+use decision::header::{API_KEY, AUTHORIZATION, CONTROL, DROPPED};
 use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
@@ -41,6 +41,9 @@ use crate::wire::{chat_completions, messages};
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
 
+/// Longest list of what was dropped that a header tells; the log has all of it.
+const MAX_DROPPED_BYTES: usize = 1024;
+
 /// A request whose code is to be run here.
 #[derive(Debug)]
 pub struct CodeTurn {
@@ -54,7 +57,7 @@ pub struct CodeTurn {
     pub provider: String,
     /// The provider's own name for the model, where it differs.
     pub upstream_model: Option<String>,
-    /// The client's headers that may go to the provider.
+    /// The client's headers that may go to the provider, and in a mesh the hop's secret.
     pub forward_headers: HeaderMap,
     /// The request's body.
     pub body: Bytes,
@@ -168,6 +171,7 @@ impl Engine {
             session: Session::open(reaper, self.tasks.clone(), timeout, turn.request_id.clone()),
             writer: writer.ok_or_else(not_built)?,
             machine: Some(ToolLoop::new(settings)),
+            finished: false,
             outputs: Vec::new(),
             deadline: Instant::now() + self.limits.request_timeout,
             request_id: turn.request_id.clone(),
@@ -211,9 +215,9 @@ async fn stream_answer(mut driver: Driver, first: ModelAnswer, sink: Sink) {
         drop(tokio::time::timeout_at(deadline, client.send(last)).await);
     }
     drop(sink);
-    let Driver { mut model, session, .. } = driver;
+    let Driver { mut model, session, finished, .. } = driver;
     drop(session);
-    if ended.is_ok() {
+    if finished {
         let patience = model.limits.drain_timeout;
         model.drain(patience).await;
     }
@@ -235,7 +239,7 @@ fn prepare(turn: &CodeTurn) -> Result<Prepared, Problem> {
 /// The client's headers, as far as they mean something to the model's wire.
 fn model_headers(turn: &CodeTurn) -> HeaderMap {
     let mut headers = turn.forward_headers.clone();
-    for name in CONTROL.iter().chain(INTERNAL) {
+    for name in CONTROL {
         headers.remove(*name);
     }
     for name in ["accept", "content-encoding", "content-type", "cookie", "expect", "forwarded", "x-request-id"] {
@@ -302,10 +306,16 @@ fn reply_headers(upstream: &HeaderMap, turn: &CodeTurn, dropped: Option<&str>) -
     if let (false, Ok(id)) = (headers.contains_key(id_header), HeaderValue::from_str(&turn.request_id)) {
         headers.insert(HeaderName::from_static(id_header), id);
     }
-    if let Some(Ok(dropped)) = dropped.map(HeaderValue::from_str) {
+    if let Some(Ok(dropped)) = dropped.map(|dropped| HeaderValue::from_str(&header_text(dropped))) {
         headers.insert(HeaderName::from_static(DROPPED), dropped);
     }
     headers
+}
+
+/// Names from a request's body as a header may say them.
+fn header_text(names: &str) -> String {
+    let text: String = names.chars().flat_map(char::escape_default).take(MAX_DROPPED_BYTES).collect();
+    if text.len() < MAX_DROPPED_BYTES { text } else { format!("{text}...") }
 }
 
 fn no_sandbox() -> Problem {

@@ -247,18 +247,40 @@ impl Drop for Streaming {
     }
 }
 
-/// Sends raw bytes and reads until the peer closes; for requests that no client library would send.
+/// Sends raw bytes and reads one answer; for requests that no client library would send.
 pub async fn raw(address: SocketAddr, request: &[u8]) -> io::Result<String> {
     let mut socket = TcpStream::connect(address).await?;
     // A peer that refuses early may close before it has read all; what it said still counts.
     let sent = socket.write_all(request).await;
     let mut answer = Vec::new();
-    match timed(socket.read_to_end(&mut answer)).await? {
-        Ok(_) => {}
-        Err(error) if answer.is_empty() => return Err(sent.err().unwrap_or(error)),
-        Err(_) => {}
+    while !is_complete(&answer, request.starts_with(b"HEAD ")) {
+        match timed(socket.read_buf(&mut answer)).await? {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if answer.is_empty() => return Err(sent.err().unwrap_or(error)),
+            Err(_) => break,
+        }
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Whether these bytes hold a whole final answer; otherwise only the end of the connection tells.
+fn is_complete(answer: &[u8], to_head: bool) -> bool {
+    let answer = String::from_utf8_lossy(answer);
+    let mut rest = answer.as_ref();
+    while let Some((head, body)) = rest.split_once("\r\n\r\n") {
+        if head.starts_with("HTTP/1.1 1") {
+            rest = body;
+            continue;
+        }
+        let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        return match header("content-length:").and_then(|length| length.parse::<usize>().ok()) {
+            _ if to_head => true,
+            Some(length) => body.len() >= length,
+            None => header("transfer-encoding:") == Some("chunked") && body.ends_with("0\r\n\r\n"),
+        };
+    }
+    false
 }
 
 async fn timed<T>(future: impl Future<Output = T>) -> io::Result<T> {

@@ -6,6 +6,7 @@ mod binaries;
 mod part;
 mod process;
 mod setup;
+mod spawner;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -172,8 +173,8 @@ pub async fn eventually(limit: Duration, mut condition: impl AsyncFnMut() -> boo
 
 fn start_model(dir: &Path) -> Fallible<Part> {
     let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
-    let mut command = std::process::Command::new(binary("scripted-model")?);
-    command.args(["--until-stdin-closes", "--scenarios", scenarios]);
+    let mut command = spawner::leashed(&binary("scripted-model")?);
+    command.args(["--scenarios", scenarios]);
     Ok(Part::start("scripted-model", command, dir)?)
 }
 

@@ -23,6 +23,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::access::{Caller, Facts};
 use super::fetch::{self, BodyLimits};
 use super::{Refusal, Services};
+use crate::telemetry::chain;
 use crate::tool_loop::{CodeTurn, LoopReply, ReplyBody};
 use crate::upstream::{ModelAnswer, ModelCall, UpstreamError};
 
@@ -82,7 +83,10 @@ async fn decide_and_act(
     let ended = http_body::Body::is_end_stream(&body);
     let (mut exchange, mut step) = begin(services, caller, &incoming, ended);
     if needs_newer_policy(services, &step) {
-        services.policy.refresh().await?;
+        if let Err(error) = services.policy.refresh().await {
+            // The decision knows what to refuse when the policy is stale.
+            tracing::error!(error = %chain(&error), "the policy could not be read");
+        }
         (exchange, step) = begin(services, caller, &incoming, ended);
     }
     let refused_early = matches!(step, Step::Refuse(_));

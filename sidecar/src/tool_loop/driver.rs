@@ -28,6 +28,8 @@ pub(super) struct Driver {
     pub(super) writer: ClientWriter,
     /// `None` only while it handles an input.
     pub(super) machine: Option<ToolLoop>,
+    /// The answer has its regular end.
+    pub(super) finished: bool,
     /// Kept for its memory.
     pub(super) outputs: Vec<Output>,
     pub(super) deadline: Instant,
@@ -197,7 +199,10 @@ impl Driver {
             Output::OpenTurn(next) => self.open_turn(next),
             Output::StartTool { call, code } => self.session.start(call, code),
             Output::CancelTools => self.session.cancel(),
-            Output::Finish(ended) => self.writer.finish(ended),
+            Output::Finish(ended) => {
+                self.writer.finish(ended);
+                self.finished = true;
+            }
             Output::Fail(problem) => {
                 self.writer.fail(&problem);
                 return Err(Halt::Failed(problem));

@@ -23,7 +23,7 @@ pub struct Limits {
     pub max_error_bytes: usize,
     /// Pieces of the answer that wait for a slow client.
     pub max_queued_chunks: usize,
-    /// How long the rest of a finished model answer is read, to keep its connection.
+    /// How long the rest of a finished model answer is read, to keep its connection; and the text of a refusal.
     pub drain_timeout: Duration,
 }
 

@@ -139,16 +139,19 @@ impl ModelSide {
     }
 }
 
-/// The body of an error answer, up to a limit.
+/// The body of an error answer, as far as it comes within the limits.
 pub(super) async fn read_error(answer: ModelAnswer, limits: &Limits) -> Bytes {
     let mut body = Vec::new();
     let mut chunks = answer.body;
-    while let Some(Ok(chunk)) = chunks.next().await {
-        if body.len().saturating_add(chunk.len()) > limits.max_error_bytes {
-            break;
+    let reading = async {
+        while let Some(Ok(chunk)) = chunks.next().await {
+            if body.len().saturating_add(chunk.len()) > limits.max_error_bytes {
+                break;
+            }
+            body.extend_from_slice(&chunk);
         }
-        body.extend_from_slice(&chunk);
-    }
+    };
+    drop(tokio::time::timeout(limits.drain_timeout, reading).await);
     body.into()
 }
 

@@ -46,3 +46,12 @@ async fn the_secret_from_the_environment_needs_no_file() {
     assert_eq!(config.hop_secret.unwrap().expose(), "from-the-environment");
     assert!(Config::parse("hop_secret_env: HOP", &Environment::default()).is_err());
 }
+
+#[tokio::test]
+async fn explanations_are_the_decision_crates_own() {
+    let sidecar = start().await;
+    let case = br#"{"request": {"method": "POST", "path": "/v1/messages", "headers": [], "body": {"model": "m"}}}"#;
+    let answer = sidecar.call("POST", "/otari/explain").body(&case[..]).send().await;
+    assert_eq!((answer.status, answer.body.to_vec()), (200, decision::explain::explain(case)));
+    assert!(!answer.body.is_empty());
+}

@@ -1,12 +1,11 @@
-//! The command `scripted-model [--listen ADDRESS] [--scenarios FOLDER] [--until-stdin-closes]`: prints `{"address": …}`
-//! and plays models until it is killed, or until its standard input closes.
+//! The command `scripted-model [--listen ADDRESS] [--scenarios FOLDER]`: prints `{"address": …}`
+//! and plays models until it is killed.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use harness::scripted_model::{Library, ScriptedModel};
-use tokio::io::AsyncReadExt as _;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -22,17 +21,13 @@ async fn main() -> ExitCode {
 async fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let mut listen = "127.0.0.1:0".to_owned();
     let mut scenarios = PathBuf::from("tests/scenarios");
-    let mut until_stdin_closes = false;
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--listen" => listen = value()?,
             "--scenarios" => scenarios = value()?.into(),
-            "--until-stdin-closes" => until_stdin_closes = true,
             other => {
-                return Err(format!(
-                    "unknown argument {other}; use [--listen ADDRESS] [--scenarios FOLDER] [--until-stdin-closes]"
-                ));
+                return Err(format!("unknown argument {other}; use [--listen ADDRESS] [--scenarios FOLDER]"));
             }
         }
     }
@@ -43,19 +38,6 @@ async fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), String> 
     let address = model.address().map_err(|error| error.to_string())?;
     writeln!(std::io::stdout(), "{}", serde_json::json!({"address": address.to_string()}))
         .map_err(|error| format!("standard output: {error}"))?;
-    if until_stdin_closes {
-        tokio::select! {
-            () = model.serve() => {}
-            () = stdin_closes() => {}
-        }
-    } else {
-        model.serve().await;
-    }
+    model.serve().await;
     Ok(())
-}
-
-async fn stdin_closes() {
-    let mut stdin = tokio::io::stdin();
-    let mut byte = [0_u8; 1];
-    while matches!(stdin.read(&mut byte).await, Ok(1)) {}
 }

@@ -189,6 +189,8 @@ fn streamed(wire: ApiFormat, answer: &Answer, open: OpenRecord) -> Response<Body
                 Piece::Bytes(bytes) => return Some((Ok(Frame::data(bytes)), (pieces, open))),
                 Piece::Wait(duration) => tokio::time::sleep(duration).await,
                 Piece::Cut => {
+                    // Lets the connection send what was said so far.
+                    tokio::task::yield_now().await;
                     if let Some(open) = open.take() {
                         open.answered();
                     }

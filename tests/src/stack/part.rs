@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Fallible, Process, process};
+use super::{Fallible, Process, process, spawner};
 
 /// How long a process may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -38,10 +38,9 @@ impl Part {
     /// Starts the command, its output going to `NAME.out` and `NAME.log` in the folder.
     pub fn start(name: &'static str, mut command: Command, dir: &Path) -> io::Result<Self> {
         let (log, output) = (dir.join(format!("{name}.log")), dir.join(format!("{name}.out")));
-        command.stdin(Stdio::piped()).stdout(File::create(&output)?).stderr(File::create(&log)?).process_group(0);
-        let child = command.spawn().map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", command.get_program().to_string_lossy()))
-        })?;
+        command.stdin(Stdio::null()).stdout(File::create(&output)?).stderr(File::create(&log)?).process_group(0);
+        let child =
+            spawner::spawn(command).map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
         Ok(Self { name, pid: child.id(), child: Mutex::new(child), log, output })
     }
 
@@ -62,12 +61,13 @@ impl Part {
         self.wait(GRACE);
     }
 
-    /// Asks the process to end, waits for it, and kills what is left of it. The exit code, if it ended by itself.
-    pub fn stop(&self) -> Option<i32> {
+    /// Asks the process to end, waits so long for it, and kills what is left of it. The exit code, if it ended by
+    /// itself.
+    pub fn stop(&self, grace: Duration) -> Option<i32> {
         if self.is_running() {
             self.signal(Signal::TERM);
         }
-        let code = self.wait(GRACE);
+        let code = self.wait(grace);
         self.signal(Signal::KILL);
         self.wait(GRACE);
         code
@@ -134,7 +134,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.stop();
+        self.stop(GRACE);
         if std::thread::panicking() {
             #[expect(clippy::print_stderr, reason = "the test runner captures it for the failing test")]
             {

@@ -20,6 +20,11 @@ impl Process {
         Stat::read(self.pid).is_some_and(|stat| stat.start == self.start && stat.state != 'Z')
     }
 
+    /// Whether a file of this name stands in its working directory, as the process itself sees it.
+    pub fn has_file(&self, name: &str) -> bool {
+        std::fs::exists(format!("/proc/{}/cwd/{name}", self.pid)).unwrap_or(false)
+    }
+
     /// Kills it.
     pub fn kill(&self) {
         if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) {

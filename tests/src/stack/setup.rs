@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Fallible, Part, binary, envoy, filter_wasm};
+use super::{Fallible, Part, binary, envoy, filter_wasm, spawner};
 
 /// The otari key of user and workspace `default`.
 pub(super) const BOOTSTRAP_KEY: &str = "gw-bootstrap-key-of-the-tests";
@@ -96,7 +96,7 @@ impl Setup {
             let problem = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(format!("`otari-sidecar envoy-config` failed:\n{problem}").into());
         }
-        let mut command = Command::new(envoy()?);
+        let mut command = spawner::leashed(&envoy()?);
         command.arg("--config-path").arg(&rendered);
         // With hot restart on, Envoy would end with the thread that started it.
         command.args(["--disable-hot-restart", "--log-level", "warn", "--concurrency"]);
@@ -105,7 +105,7 @@ impl Setup {
     }
 
     fn sidecar_command(&self, dir: &Path) -> Fallible<Command> {
-        let mut command = Command::new(binary("otari-sidecar")?);
+        let mut command = spawner::leashed(&binary("otari-sidecar")?);
         command.current_dir(dir).envs(&self.env);
         Ok(command)
     }

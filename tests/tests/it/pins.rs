@@ -49,9 +49,7 @@ fn here(answer: &Answer) -> bool {
 async fn a_pin_set_and_taken_away_is_followed_by_all_workers() {
     let stack = start(Setup::default().concurrency(2)).await;
     let call = || ask(&question("claude--code-once", &tag(), &[DATED]));
-    // `code-once` over the native provider needs a code tool and finds none that it can call: a 400 of the model's own.
-    let at_provider = |answer: &Answer| answer.status == 400 && answer.text().contains("offers no code tool");
-    in_force(&stack, call(), at_provider).await;
+    in_force(&stack, call(), native).await;
     let answer = put(&stack, &json!({"enabled": true, "executor": "otari"})).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!((&answer.json()["configured"], &answer.json()["executor"]), (&json!(true), &json!("otari")));
@@ -61,7 +59,7 @@ async fn a_pin_set_and_taken_away_is_followed_by_all_workers() {
     assert!(here(&stack.send(call().header("otari-code-execution", "otari")).await));
     let deleted = Call::new(Method::DELETE, PATH).bearer(stack.master_key()).send(stack.address()).await.unwrap();
     assert_eq!((deleted.status, &deleted.json()["configured"]), (200, &json!(false)));
-    in_force(&stack, call(), at_provider).await;
+    in_force(&stack, call(), native).await;
     assert_eq!(stack.vm_reloads().await.unwrap(), 0);
 }
 

@@ -30,6 +30,18 @@ refused("network_outside", lambda: reach(socket.AF_INET, ("192.0.2.1", 80)))
 for family in (16, 17, 38, 40):  # netlink, packet, crypto, virtual machine
     refused("socket_family", lambda: socket.socket(family, socket.SOCK_DGRAM))
 refused("core_pattern", lambda: open("/proc/sys/kernel/core_pattern", "r+"))
+def nest():
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(0x10000000) != 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+
+try:
+    refused("nested_namespace", nest)
+except ImportError:
+    pass
 refused("setuid", lambda: os.setuid(0))
 refused("chroot", lambda: os.chroot("/tmp"))
 

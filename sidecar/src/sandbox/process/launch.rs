@@ -115,7 +115,7 @@ impl Launcher {
 
     fn arguments(&self, tier: Tier, workspace: &Path) -> Vec<OsString> {
         let mut list = List(Vec::with_capacity(128));
-        list.add(["--unshare-user", "--unshare-all", "--disable-userns", "--new-session", "--die-with-parent"]);
+        list.add(["--unshare-user", "--unshare-all", "--new-session", "--die-with-parent"]);
         list.add(["--cap-drop", "ALL", "--uid", INNER_ID, "--gid", INNER_ID, "--hostname", "sandbox"]);
         list.add(["--add-seccomp-fd", &ALLOW_FD.to_string(), "--add-seccomp-fd", &FORBID_FD.to_string()]);
         for (name, value) in ENVIRONMENT {
@@ -125,19 +125,24 @@ impl Launcher {
         for name in ["bin", "lib", "lib32", "lib64", "libx32", "sbin"] {
             list.system_directory(&Path::new("/").join(name));
         }
-        for path in &self.python.binds {
-            list.mount("--ro-bind", path, path);
-        }
         list.mount("--ro-bind", &self.root.etc(), Path::new("/etc"));
         list.mount("--ro-bind", &self.root.driver(), Path::new("/otari"));
         match tier {
             // Sysctl files look at the global uid, not at capabilities: never writable, whoever launched us.
-            Tier::Namespaces => list.add(["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]),
+            Tier::Namespaces => {
+                list.add(["--disable-userns", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]);
+            }
+            // Where /proc is masked its sysctls are read-only, so bubblewrap cannot count nested namespaces down to none;
+            // that they cannot be made is the seccomp filter's work there, and the canary's to prove.
             Tier::NamespacesNoproc => list.add(["--dir", "/proc"]),
         }
         let tmp_bytes = self.limits.tmp_bytes.to_string();
         list.add(["--dev", "/dev", "--size", &tmp_bytes, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
         list.add(["--size", &tmp_bytes, "--tmpfs", "/tmp"]);
+        // After `/tmp`, where an interpreter may live.
+        for path in &self.python.binds {
+            list.mount("--ro-bind", path, path);
+        }
         list.mount("--bind", workspace, Path::new("/workspace"));
         list.add(["--chdir", "/workspace", "--remount-ro", "/"]);
         list.0

@@ -181,6 +181,12 @@ fn diagnose(complaint: &str) -> (&'static str, &'static str) {
             "let every user enter the directories above `sandbox.python`, or set `sandbox.run_as` to a user who can",
         );
     }
+    if has("execvp") {
+        return (
+            "the interpreter is not visible inside",
+            "set `sandbox.python` to an interpreter whose files all lie in its own prefix or in /usr",
+        );
+    }
     if has("Resource temporarily unavailable") {
         return (
             "the user of the sandbox has too many processes",

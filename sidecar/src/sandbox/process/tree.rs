@@ -157,7 +157,7 @@ mod tests {
         fs::create_dir(tree.join("closed")).unwrap();
         fs::write(tree.join("closed/file"), "x").unwrap();
         fs::set_permissions(tree.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
-        dig(&tree, 5000);
+        dig(&tree, 1500);
 
         remove(open_path(trash.path()).unwrap(), c"session").unwrap();
 

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,9 @@ impl Watch {
     /// Looks at the workspace once.
     pub(super) fn disk(&self) -> Option<Strike> {
         let directory: OwnedFd = tree::open_path(&self.workspace).ok()?;
-        let usage = tree::measure(directory, self.limits.workspace_entries);
+        let device = rustix::fs::fstat(&directory).ok()?.st_dev;
+        let mut usage = tree::measure(directory, self.limits.workspace_entries);
+        usage.bytes += descendants(self.init).into_iter().map(|pid| unlinked_bytes(pid, device)).sum::<u64>();
         if usage.bytes > self.limits.workspace_bytes {
             Some(Strike::WorkspaceBytes)
         } else if usage.entries > self.limits.workspace_entries {
@@ -105,6 +108,14 @@ pub(super) fn descendants(init: Pid) -> Vec<i32> {
         }
     }
     found
+}
+
+/// Disk held by files that a process has open but that no directory names any more.
+fn unlinked_bytes(pid: i32, device: u64) -> u64 {
+    const BLOCK_BYTES: u64 = 512;
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
+    let held = files.flatten().filter_map(|file| fs::metadata(file.path()).ok());
+    held.filter(|meta| meta.nlink() == 0 && meta.dev() == device).map(|meta| meta.blocks() * BLOCK_BYTES).sum()
 }
 
 /// Memory of a process's own, cheap to read.

@@ -2,23 +2,29 @@
 //!
 //! INVARIANT: one sidecar at a time owns a root (by a lock), so what is found there at start is a dead one's and goes.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 
 use super::{RunAs, StartupRefusal, tree};
 
 /// Where roots go whose data directory the unprivileged user cannot reach.
 const FALLBACK: &str = "/var/tmp";
+const PREFIX: &str = "otari-sandbox-";
+/// File of a root that names the data directory it serves.
+const ORIGIN: &str = "origin";
+/// A killed tree is gone long before this.
+const DEATH_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// A dying process may still hold a new file for an instant.
 const REMOVE_ATTEMPTS: u32 = 3;
 
@@ -28,6 +34,7 @@ pub(super) struct Root {
     path: PathBuf,
     trash: OwnedFd,
     owner: Option<RunAs>,
+    stand_in: bool,
     _lock: File,
 }
 
@@ -50,16 +57,23 @@ impl Root {
         };
         fs::create_dir_all(data_dir).map_err(|error| fault(data_dir, error))?;
         let data_dir = fs::canonicalize(data_dir).map_err(|error| fault(data_dir, error))?;
+        let mut stand_in = false;
         let path = match owner {
             Some(owner) if !reachable(&data_dir, owner) => {
-                let path = Path::new(FALLBACK).join(format!("otari-sandbox-{}", digest(&data_dir)));
+                clear_orphans();
+                stand_in = true;
+                let path = Path::new(FALLBACK).join(format!("{PREFIX}{}", digest(&data_dir)));
                 tracing::info!(data_dir = %data_dir.display(), root = %path.display(), uid = owner.uid,
                     "the sandbox's user cannot reach the data directory; sessions live elsewhere");
                 path
             }
             _ => data_dir.join("sandbox"),
         };
-        Self::claim(path.clone(), owner).map_err(|error| match error.kind() {
+        let claimed = Self::claim(path.clone(), owner, stand_in).and_then(|root| {
+            fs::write(root.path.join(ORIGIN), data_dir.as_os_str().as_bytes())?;
+            Ok(root)
+        });
+        claimed.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => StartupRefusal::new(
                 format!("another sidecar uses `{}`", path.display()),
                 "stop the other sidecar, or give this one a `data_dir` of its own",
@@ -68,7 +82,7 @@ impl Root {
         })
     }
 
-    fn claim(path: PathBuf, owner: Option<RunAs>) -> io::Result<Self> {
+    fn claim(path: PathBuf, owner: Option<RunAs>, stand_in: bool) -> io::Result<Self> {
         // Others pass through, to reach what is theirs by name; they list nothing.
         let mode = if owner.is_some() { 0o711 } else { 0o700 };
         directory(&path, mode)?;
@@ -77,14 +91,14 @@ impl Root {
         directory(&path.join("sessions"), mode)?;
         directory(&path.join("trash"), 0o700)?;
         let trash = tree::open_path(&path.join("trash"))?;
-        let root = Self { path, trash, owner, _lock: lock };
+        let root = Self { path, trash, owner, stand_in, _lock: lock };
         root.clear()?;
         Ok(root)
     }
 
     /// First argument of every bubblewrap of this root, by which a successor knows it.
     pub(super) fn marker(&self) -> String {
-        format!("otari-sandbox-{}", digest(&self.path))
+        format!("{PREFIX}{}", digest(&self.path))
     }
 
     /// The root's own directory.
@@ -143,12 +157,28 @@ impl Root {
         Ok(())
     }
 
+    /// Moves a tree into the trash and takes it down there. A second try goes on where the first one failed.
     fn discard(&self, path: &Path, name: &str) -> io::Result<()> {
+        // Only a writable directory can be moved. It is no link: nobody else writes to the directory it stands in.
+        if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
+            fs::set_permissions(path, Permissions::from_mode(0o700))?;
+        }
         match fs::rename(path, self.path.join("trash").join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            moved => moved?,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         tree::remove(self.trash.as_fd(), &CString::new(name).map_err(io::Error::other)?)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        // What lies in the data directory goes or stays with it; a stand-in has nobody else to take it away.
+        if self.stand_in
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(%error, root = %self.path.display(), "a stand-in could not be removed");
+        }
     }
 }
 
@@ -170,8 +200,7 @@ impl Workspace {
             if result.is_ok() {
                 break;
             }
-            let name = CString::new(name.as_str()).map_err(io::Error::other)?;
-            result = tree::remove(&self.root.trash, &name);
+            result = self.root.discard(&self.path, &name);
         }
         result
     }
@@ -181,6 +210,22 @@ impl Drop for Workspace {
     fn drop(&mut self) {
         if let Err(error) = self.discard() {
             tracing::warn!(%error, "a workspace could not be removed; the next start removes it");
+        }
+    }
+}
+
+/// Takes down stand-ins whose sidecar was killed and whose data directory is gone, as test runs leave them.
+fn clear_orphans() {
+    let Ok(entries) = fs::read_dir(FALLBACK) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let named = path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()));
+        if !named || !owned(&path) {
+            continue;
+        }
+        let origin = fs::read(path.join(ORIGIN)).map(OsString::from_vec);
+        if origin.is_ok_and(|origin| !Path::new(&origin).exists()) {
+            // Claimed as a successor would, and dropped: both clear. One that is in use refuses.
+            drop(Root::claim(path, None, true));
         }
     }
 }
@@ -235,12 +280,17 @@ fn directory(path: &Path, mode: u32) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let meta = fs::symlink_metadata(path)?;
-    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+    if !owned(path) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a directory of the sidecar's user"));
     }
     // The creating call is subject to the umask.
     fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Whether it is a directory, and this user's own.
+fn owned(path: &Path) -> bool {
+    let own = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(path).is_ok_and(own)
 }
 
 fn readable(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -257,16 +307,22 @@ fn digest(path: &Path) -> String {
 /// Kills the sandboxes of a predecessor that its death did not take along.
 fn kill_marked(marker: &str) {
     let Ok(processes) = fs::read_dir("/proc") else { return };
+    let mut killed = Vec::new();
     for entry in processes.flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         let Some(pid) = pid else { continue };
         // Opened before it is looked at, so that what is looked at is what is killed.
-        let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         if command.split(|byte| *byte == 0).next() == Some(marker.as_bytes()) {
             tracing::warn!(pid = pid.as_raw_pid(), "killing a sandbox that a former sidecar left");
-            rustix::process::pidfd_send_signal(process, Signal::KILL).unwrap_or_default();
+            pidfd_send_signal(&process, Signal::KILL).unwrap_or_default();
+            killed.push(process);
         }
+    }
+    // Process 1 of a session ends after all others of it, so after this nobody writes to a workspace any more.
+    for process in killed {
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&DEATH_TIMEOUT)).unwrap_or_default();
     }
 }
 

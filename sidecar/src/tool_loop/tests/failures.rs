@@ -1,14 +1,18 @@
 //! What the client is told when something breaks, before and after its first byte.
 
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use decision::format::{ApiFormat, Vocabulary};
 use decision::problem::ProblemKind;
 use serde_json::json;
+use tokio_util::task::TaskTracker;
 
 use super::support::{Answer, Bench, chat_code, chat_stream, chat_text, lock, request, turn};
 use crate::sandbox::SandboxError;
-use crate::tool_loop::Limits;
+use crate::tool_loop::{Engine, Limits};
+use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
 
 const CHAT: ApiFormat = ApiFormat::ChatCompletions;
 
@@ -122,31 +126,37 @@ async fn a_session_lost_in_the_middle_is_told_and_replaced() {
     assert_eq!(lock(&bench.sandbox.ran).len(), 3);
 }
 
+/// An engine whose model is whatever stands, or does not stand, at this address.
+async fn engine_at(address: SocketAddr, limits: Limits) -> Arc<Engine> {
+    let bench = bench(Vec::new()).await;
+    let target = ModelTarget::Url(format!("http://{address}"));
+    Arc::new(Engine {
+        models: ModelClient::new(target, ModelLimits::default()).expect("a client"),
+        reaper: bench.engine.reaper.clone(),
+        clock: bench.engine.clock.clone(),
+        ids: bench.engine.ids.clone(),
+        limits,
+        tasks: TaskTracker::new(),
+    })
+}
+
 #[tokio::test]
 async fn the_deadline_is_an_error_too() {
+    // Takes connections and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let limits = Limits { request_timeout: Duration::ZERO, ..Limits::default() };
-    let bench = Bench::new(vec![Answer { hangs: true, ..chat_text("x") }], limits).await;
-    let problem = bench.ask(turn(CHAT, &request(true))).await.expect_err("a problem");
-    assert_eq!(problem.kind, ProblemKind::UpstreamTimedOut);
+    let engine = engine_at(silent.local_addr().expect("an address"), limits).await;
+    for stream in [true, false] {
+        let problem = engine.serve(turn(CHAT, &request(stream))).await.expect_err("a problem");
+        assert_eq!(problem.kind, ProblemKind::UpstreamTimedOut);
+    }
 }
 
 #[tokio::test]
 async fn a_model_that_cannot_be_reached_is_a_502() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    drop(listener);
-    let bench = bench(Vec::new()).await;
-    let target = crate::upstream::ModelTarget::Url(format!("http://{address}"));
-    let models = crate::upstream::ModelClient::new(target, crate::upstream::ModelLimits::default()).expect("a client");
-    let engine = crate::tool_loop::Engine {
-        models,
-        reaper: bench.engine.reaper.clone(),
-        clock: bench.engine.clock.clone(),
-        ids: bench.engine.ids.clone(),
-        limits: Limits::default(),
-        tasks: tokio_util::task::TaskTracker::new(),
-    };
-    let problem = std::sync::Arc::new(engine).serve(turn(CHAT, &request(true))).await.expect_err("a problem");
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("an address");
+    let engine = engine_at(nobody, Limits::default()).await;
+    let problem = engine.serve(turn(CHAT, &request(true))).await.expect_err("a problem");
     assert_eq!((problem.kind, problem.status(Vocabulary::Anthropic)), (ProblemKind::UpstreamFailed, 502));
 }
 

@@ -285,9 +285,10 @@ fn error_code(failure: CodeFailure) -> &'static str {
     }
 }
 
-/// The opening of a code call.
+/// The opening of a code call. SDKs of late 2025 require `caller`, none refuses it.
 fn code_block(id: &str, input: &Value) -> Value {
-    json!({"type": "server_tool_use", "id": id, "name": code_tool::NAME, "input": input})
+    let caller = json!({"type": "direct"});
+    json!({"type": "server_tool_use", "id": id, "name": code_tool::NAME, "input": input, "caller": caller})
 }
 
 /// A call of the client's whose model speaks another wire: its arguments must be an object.

@@ -98,6 +98,10 @@ async fn a_full_workspace_ends_the_session() {
     let hold = "\nimport time\ntime.sleep(1000)";
     for (code, words) in [
         ("for i in range(20):\n    with open(f'f{i}', 'wb') as f: n = f.write(b'x' * (4 << 20))", "limit of 32 MiB"),
+        (
+            "import os\nheld = []\nfor i in range(20):\n    held.append(open('f', 'wb', buffering=0))\n    n = held[-1].write(b'x' * (4 << 20))\n    os.unlink('f')",
+            "limit of 32 MiB",
+        ),
         ("for i in range(2000): open(f'f{i}', 'w').close()", "limit of 500 files"),
         ("import os\nfor i in range(200):\n    os.mkdir('d')\n    os.chdir('d')", "nests too deep"),
     ] {

@@ -1,10 +1,12 @@
 //! Sessions begin, end, and leave nothing behind.
 
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    PATIENCE, SandboxBackend, SandboxError, SandboxLimits, SessionId, SessionSpec, request, runs, start, start_with,
-    unique_sleep, until,
+    PATIENCE, ProcessSandbox, ProcessSettings, SandboxBackend, SandboxError, SandboxLimits, SessionId, SessionSpec,
+    SystemIds, request, runs, start, start_with, unique_sleep, until,
 };
 
 /// A process that does what it can to outlive its session.
@@ -122,6 +124,38 @@ async fn a_dropped_sandbox_takes_its_sessions_along() {
     drop(sandbox);
     until("the daemon is gone", || !runs(&seconds)).await;
     drop(data);
+}
+
+const VICTIM: &str = "OTARI_TEST_VICTIM";
+
+/// Not a test by itself: the process that the next one kills.
+#[tokio::test]
+async fn a_sidecar_that_waits_to_be_killed() {
+    let Some(victim) = std::env::var_os(VICTIM) else { return };
+    let (data, seconds) = victim.to_str().unwrap().split_once('|').unwrap();
+    let sandbox = ProcessSandbox::start(ProcessSettings::new(data.into()), Arc::new(SystemIds)).await.unwrap();
+    let session = sandbox.create_session(&SessionSpec::default()).await.unwrap();
+    let code = format!("{}\nwhile True: pass", daemon(seconds));
+    drop(sandbox.execute(&session, &request(&code, PATIENCE)).await);
+}
+
+#[tokio::test]
+async fn nothing_survives_the_kill_of_the_sidecar() {
+    let data = super::open_directory();
+    let seconds = unique_sleep();
+    let mut sidecar = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "sandbox::life::a_sidecar_that_waits_to_be_killed"])
+        .env(VICTIM, format!("{}|{seconds}", data.path().display()))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the daemon runs", || runs(&seconds)).await;
+    sidecar.kill().unwrap();
+    sidecar.wait().unwrap();
+    until("the daemon is gone", || !runs(&seconds)).await;
+    let settings = ProcessSettings::new(data.path().to_owned());
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap();
+    super::Place { sandbox, data }.assert_clean();
 }
 
 #[tokio::test]

@@ -1,15 +1,18 @@
 //! A start that cannot work says what is missing and what to do.
 
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use sidecar::sandbox::{SandboxBackend, SessionSpec};
 
-use super::{PATIENCE, open_directory, request, start};
+use super::{PATIENCE, Place, open_directory, request, start};
 
 async fn refusal(change: impl FnOnce(&mut ProcessSettings, &Path)) -> StartupRefusal {
     let data = open_directory();
@@ -31,6 +34,29 @@ async fn this_host_isolates() {
     let capability = place.sandbox.capability();
     assert_eq!(capability.backend, "embedded");
     assert!(["namespaces", "namespaces-noproc"].contains(&capability.isolation));
+    println!("isolation in force: {}", capability.isolation);
+}
+
+/// As in a pod whose `/proc` is masked: parts of it covered, its sysctls read-only.
+const MASK: &str = "mount --make-rprivate / && mount -t tmpfs none /proc/fs \
+    && mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec \"$@\"";
+
+#[tokio::test]
+async fn a_masked_proc_gets_the_tier_that_does_without() {
+    let masked = |program: &Path, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", MASK, "sh"]).arg(program).args(arguments);
+        command.output().unwrap()
+    };
+    if !masked(Path::new("true"), &[]).status.success() {
+        eprintln!("skipped: only root with CAP_SYS_ADMIN can mask a /proc");
+        return;
+    }
+    let tests = ["sandbox::start::this_host_isolates", "sandbox::isolation::", "sandbox::bombs::forks", "--nocapture"];
+    let output = masked(&std::env::current_exe().unwrap(), &tests);
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("isolation in force: namespaces-noproc"), "{text}");
 }
 
 #[tokio::test]
@@ -88,6 +114,26 @@ async fn a_host_that_forbids_namespaces_is_told_from_one_that_isolates_badly() {
 }
 
 #[tokio::test]
+async fn a_virtual_environment_brings_its_packages_read_only() {
+    let home = open_directory();
+    let venv = home.path().join("venv");
+    let made = Command::new("/usr/bin/python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status().unwrap();
+    assert!(made.success());
+    let library = fs::read_dir(venv.join("lib")).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    fs::write(library.join("fancy.py"), "answer = 42").unwrap();
+    let data = open_directory();
+    let settings = ProcessSettings { python: venv.join("bin/python"), ..ProcessSettings::new(data.path().to_owned()) };
+    let sandbox =
+        ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+    let place = Place { sandbox, data };
+    let session = place.session().await;
+    let expected = format!("(42, '{}')\n", venv.display());
+    assert_eq!(place.output(&session, "import fancy, sys\nfancy.answer, sys.prefix").await, expected);
+    let refused = place.run(&session, "open(fancy.__file__, 'w')").await;
+    assert!(refused.stderr.contains("Read-only file system"), "{}", refused.stderr);
+}
+
+#[tokio::test]
 async fn a_data_directory_behind_a_closed_door_gets_a_stand_in() {
     let data = tempfile::tempdir().unwrap();
     fs::set_permissions(data.path(), Permissions::from_mode(0o700)).unwrap();
@@ -99,12 +145,9 @@ async fn a_data_directory_behind_a_closed_door_gets_a_stand_in() {
     sandbox.destroy_session(&session).await.unwrap();
     let as_root = rustix::process::geteuid().is_root();
     assert_eq!(data.path().join("sandbox").exists(), !as_root);
+    let hash = Sha256::digest(data.path().canonicalize().unwrap().as_os_str().as_bytes());
+    let stand_in = format!("/var/tmp/otari-sandbox-{:016x}", u64::from_be_bytes(*hash.first_chunk().unwrap()));
+    assert_eq!(Path::new(&stand_in).exists(), as_root);
     drop(sandbox);
-    for entry in fs::read_dir("/var/tmp").unwrap().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with("otari-sandbox-");
-        let idle = || fs::read_dir(entry.path().join("sessions")).is_ok_and(|mut sessions| sessions.next().is_none());
-        if ours && idle() {
-            fs::remove_dir_all(entry.path()).unwrap();
-        }
-    }
+    assert!(!Path::new(&stand_in).exists());
 }
