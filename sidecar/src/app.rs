@@ -3,8 +3,6 @@
 //! INVARIANT: when `run` returns, no request is served any more and every sandbox session has been handed back.
 
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +12,11 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
-use crate::http::{Services, router};
+use crate::http::{BodyBudget, Services, router};
 use crate::ids::IdSource;
 use crate::keys::{self, KeyError};
 use crate::policy::{PolicyBasis, PolicyHolder};
+use crate::private;
 use crate::repository::{Repository, RepositoryError};
 use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
@@ -127,6 +126,7 @@ impl App {
             hop_secret,
             master_key: config.master_key.clone(),
             body_timeout: config.http.body_timeout,
+            bodies: BodyBudget::new(config.http.max_buffered_bytes),
             exec_timeout_s: config.sandbox.exec_timeout_s,
             repository,
             policy: Arc::new(policy),
@@ -178,7 +178,7 @@ impl App {
 
 /// Opens the database of this config, makes the default owner and, where keys are asked for, the first key.
 pub async fn open_repository(config: &Config, parts: &Parts) -> Result<Repository, AppError> {
-    make_data_dir(&config.data_dir)?;
+    make_data_dir(config)?;
     let repository = Repository::open(&config.database, Arc::clone(&parts.clock)).await?;
     keys::ensure_default_owner(&repository).await?;
     if config.identity == IdentityConfig::OtariKey {
@@ -190,21 +190,20 @@ pub async fn open_repository(config: &Config, parts: &Parts) -> Result<Repositor
 
 /// The secret between Envoy and sidecar, made if this is the first to need it.
 pub fn hop_secret(config: &Config, ids: &dyn IdSource) -> Result<Secret, AppError> {
-    make_data_dir(&config.data_dir)?;
+    make_data_dir(config)?;
     match &config.hop_secret {
         Some(secret) => Ok(secret.clone()),
         None => Ok(keys::secret_file(&config.hop_secret_file(), || Secret::new(ids.hex128() + &ids.hex128()))?),
     }
 }
 
-/// Everything secret in it has mode 0600. The directory lets others pass, so that the sandbox's user, who is not ours
-/// when we are root, reaches its sessions; it lists nothing to them.
-fn make_data_dir(path: &Path) -> Result<(), AppError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(path)
-        .map_err(|source| AppError::DataDir { path: path.to_owned(), source })
+/// The sandbox's user, who is not ours when we are root, passes through it to reach its sessions. So everything secret in
+/// it is private by its own mode.
+fn make_data_dir(config: &Config) -> Result<(), AppError> {
+    let embedded = matches!(config.sandbox.backend, SandboxBackendConfig::Embedded(_));
+    let passable = embedded && rustix::process::geteuid().is_root();
+    private::folder(&config.data_dir, passable)
+        .map_err(|source| AppError::DataDir { path: config.data_dir.clone(), source })
 }
 
 async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {

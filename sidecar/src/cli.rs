@@ -18,6 +18,7 @@ use crate::clock::SystemClock;
 use crate::config::{Config, ConfigProblem, Environment};
 use crate::envoy_config::{self, RenderError};
 use crate::ids::SystemIds;
+use crate::private;
 use crate::telemetry;
 
 /// The native side of otari-envoy.
@@ -32,13 +33,16 @@ struct Cli {
 enum Command {
     /// Serve Envoy until SIGTERM or SIGINT.
     Serve(ConfigFile),
-    /// Print Envoy's configuration.
+    /// Print Envoy's configuration, or write it to a file.
     EnvoyConfig {
         #[command(flatten)]
         file: ConfigFile,
         /// The built filter.
         #[arg(long, value_name = "PATH", default_value = "filter.wasm")]
         filter: PathBuf,
+        /// Write it to this file, mode 0600, for it holds the hop secret.
+        #[arg(long, value_name = "PATH")]
+        output: Option<PathBuf>,
     },
     /// Say everything that is wrong with the config file.
     CheckConfig(ConfigFile),
@@ -102,7 +106,13 @@ fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
     runtime.block_on(async {
         match command {
             Command::Serve(file) => serve(&load(&file, env)?, parts).await,
-            Command::EnvoyConfig { file, filter } => envoy_config(&load(&file, env)?, filter, &parts),
+            Command::EnvoyConfig { file, filter, output } => {
+                let text = envoy_config(&load(&file, env)?, filter, &parts)?;
+                match output {
+                    Some(path) => Ok(private::replace(&path, text.as_bytes())?),
+                    None => Ok(io::stdout().write_all(text.as_bytes())?),
+                }
+            }
             Command::CheckConfig(file) => {
                 load(&file, env)?;
                 Ok(writeln!(io::stdout(), "{} is good", file.config.display())?)
@@ -140,7 +150,7 @@ async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<(), CommandError> {
+fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<String, CommandError> {
     let filter = std::path::absolute(&filter)?;
     if !filter.is_file() {
         let text =
@@ -152,8 +162,7 @@ fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<(), C
         return Err(CommandError::Refused(text));
     };
     let secret = app::hop_secret(config, &*parts.ids)?;
-    let text = envoy_config::render(&config.envoy_input(&secret, filter, ca_bundle))?;
-    Ok(io::stdout().write_all(text.as_bytes())?)
+    Ok(envoy_config::render(&config.envoy_input(&secret, filter, ca_bundle))?)
 }
 
 fn list(problems: &[ConfigProblem]) -> String {

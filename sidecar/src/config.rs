@@ -19,13 +19,14 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
-use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, SidecarAddress};
+use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
+pub use crate::envoy_config::ListenAddress;
 pub use environment::{Environment, Secret};
 pub use problem::ConfigProblem;
 
@@ -87,15 +88,6 @@ pub struct Config {
     pub ignored_environment: Vec<String>,
 }
 
-/// A place to listen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// A Unix socket, absolute path.
-    Unix(PathBuf),
-    /// An address of this host.
-    Tcp(SocketAddr),
-}
-
 /// One provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
@@ -147,6 +139,8 @@ pub enum SandboxBackendConfig {
 pub struct HttpConfig {
     /// Connections at once.
     pub max_connections: usize,
+    /// Bytes of request bodies held at once, over all connections.
+    pub max_buffered_bytes: u64,
     /// Longest time for a request's head.
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
@@ -231,10 +225,7 @@ impl Config {
         EnvoyConfigInput {
             listen: self.listen,
             admin_socket: self.admin_socket(),
-            sidecar: match &self.sidecar_listen {
-                ListenAddress::Unix(path) => SidecarAddress::Unix(path.clone()),
-                ListenAddress::Tcp(address) => SidecarAddress::Tcp(*address),
-            },
+            sidecar: self.sidecar_listen.clone(),
             model_socket: self.model_socket(),
             hop_secret: hop_secret.expose().to_owned(),
             providers: providers.collect(),
@@ -263,15 +254,6 @@ impl Config {
     /// Where the secret between Envoy and sidecar is kept unless the environment gives it.
     pub fn hop_secret_file(&self) -> PathBuf {
         self.data_dir.join("hop-secret")
-    }
-}
-
-impl std::fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(address) => write!(f, "{address}"),
-        }
     }
 }
 

@@ -37,7 +37,7 @@ pub struct EnvoyConfigInput {
     /// Envoy's admin interface, a Unix socket: whoever reaches it can stop Envoy.
     pub admin_socket: PathBuf,
     /// Where the sidecar listens.
-    pub sidecar: SidecarAddress,
+    pub sidecar: ListenAddress,
     /// The model listener, for the sidecar's calls to models; a Unix socket.
     pub model_socket: PathBuf,
     /// What Envoy's routes to the sidecar prove themselves with.
@@ -55,9 +55,9 @@ pub struct EnvoyConfigInput {
 }
 
 /// Where the sidecar listens.
-#[derive(Debug, Clone)]
-pub enum SidecarAddress {
-    /// A Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// A Unix socket, absolute path.
     Unix(PathBuf),
     /// A TCP address; the hop secret alone protects it.
     Tcp(SocketAddr),
@@ -85,6 +85,15 @@ pub struct EnvoyTimeouts {
     pub stream_idle_s: u32,
     /// For a whole request, body and all, to arrive.
     pub request_s: u32,
+}
+
+impl std::fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
 }
 
 impl Default for EnvoyTimeouts {

@@ -5,6 +5,7 @@
 
 mod access;
 mod admission;
+mod budget;
 mod credential;
 mod fetch;
 mod health;
@@ -33,6 +34,7 @@ use crate::telemetry::Metrics;
 use crate::tool_loop::Engine;
 use crate::upstream::ModelClient;
 
+pub use budget::BodyBudget;
 pub use refusal::Refusal;
 
 /// The parts that answer requests.
@@ -46,6 +48,8 @@ pub struct Services {
     pub master_key: Option<Secret>,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
+    /// Room for request bodies, over all connections.
+    pub bodies: BodyBudget,
     /// Longest execution the deployment allows, seconds.
     pub exec_timeout_s: u32,
     /// The database.

@@ -2,14 +2,14 @@
 //!
 //! INVARIANT: the text of a key is shown once, to whoever made it, and is never stored but in the bootstrap-key file.
 
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use decision::identity::{DEFAULT, key_hash};
 
 use crate::config::Secret;
 use crate::ids::IdSource;
+use crate::private;
 use crate::repository::{NewKey, Repository, RepositoryError};
 
 /// Every key text starts so.
@@ -119,36 +119,27 @@ pub fn secret_file(path: &Path, make: impl FnOnce() -> Secret) -> Result<Secret,
 }
 
 fn read_or_create(path: &Path, make: impl FnOnce() -> Secret) -> io::Result<Secret> {
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.len() > SECRET_FILE_MAX_BYTES => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long to be a secret"))
-        }
-        Ok(_) => {
-            let text = std::fs::read_to_string(path)?;
-            match text.trim() {
-                "" => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty; remove it to get a new one")),
-                text => Ok(Secret::new(text)),
-            }
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let secret = make();
-            // Written aside and linked: another process sees the whole secret or none, and the first one wins.
-            let aside = path.with_extension(format!("{}.new", std::process::id()));
-            let mut file =
-                std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-            writeln!(file, "{}", secret.expose())?;
-            file.sync_all()?;
-            let linked = std::fs::hard_link(&aside, path);
-            std::fs::remove_file(&aside)?;
-            match linked {
-                Ok(()) => Ok(secret),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    Ok(Secret::new(std::fs::read_to_string(path)?.trim()))
-                }
-                Err(error) => Err(error),
-            }
-        }
+    match read_secret(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let secret = make();
+    match private::create(path, format!("{}\n", secret.expose()).as_bytes()) {
+        Ok(()) => Ok(secret),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read_secret(path),
         Err(error) => Err(error),
+    }
+}
+
+fn read_secret(path: &Path) -> io::Result<Secret> {
+    if std::fs::metadata(path)?.len() > SECRET_FILE_MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long to be a secret"));
+    }
+    // The folder lets others pass.
+    private::close(path)?;
+    match std::fs::read_to_string(path)?.trim() {
+        "" => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty; remove it to get a new one")),
+        text => Ok(Secret::new(text)),
     }
 }
 
@@ -168,6 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hop-secret");
         let first = secret_file(&path, || Secret::new(SystemIds.hex128())).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         let second = secret_file(&path, || Secret::new(SystemIds.hex128())).unwrap();
         assert_eq!(first.expose(), second.expose());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -6,7 +6,7 @@
 //! - [`envoy_config`] renders Envoy's bootstrap, the filter's configuration in it.
 //! - [`sandbox`] runs the model's code and knows nothing else of ours.
 //! - [`repository`] keeps users, workspaces, keys and policies; [`policy`] publishes what decisions need of them.
-//! - [`keys`], [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
+//! - [`keys`], [`private`] files, [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
 pub mod app;
 pub mod cli;
@@ -17,6 +17,7 @@ pub mod http;
 pub mod ids;
 pub mod keys;
 pub mod policy;
+pub mod private;
 pub mod repository;
 pub mod sandbox;
 pub mod telemetry;

@@ -10,6 +10,7 @@ mod policies;
 mod snapshot_state;
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, SqlSafeStr, Transaction};
 
 use crate::clock::Clock;
+use crate::private;
 
 pub use error::RepositoryError;
 pub use identity::Workspace;
@@ -53,6 +55,7 @@ impl Repository {
     pub async fn open(database: &Database, clock: Arc<dyn Clock>) -> Result<Self, RepositoryError> {
         sqlx::any::install_default_drivers();
         let Database::Sqlite(path) = database;
+        make_private(path).map_err(RepositoryError::File)?;
         let options = AnyConnectOptions::from_str(&sqlite_url(path))?.disable_statement_logging();
         let pool = AnyPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
@@ -95,6 +98,20 @@ fn migrator() -> Migrator {
         Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
     });
     Migrator::with_migrations(migrations.collect())
+}
+
+/// SQLite gives its two files beside the database the mode of the database; those of an older run may have another.
+fn make_private(path: &Path) -> io::Result<()> {
+    match private::create(path, b"") {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    for beside in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(beside);
+        private::close(Path::new(&name))?;
+    }
+    Ok(())
 }
 
 fn sqlite_url(path: &Path) -> String {

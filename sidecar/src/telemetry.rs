@@ -58,6 +58,10 @@ pub struct Metrics {
     durations: Family<RouteLabels, Histogram>,
     in_flight: Gauge,
     decisions: Family<DecisionLabels, Counter>,
+    disagreements: Family<DisagreementLabels, Counter>,
+    turns: Counter,
+    code_runs: Counter,
+    body_bytes: Gauge<u64, AtomicU64>,
     policy_version: Gauge<u64, AtomicU64>,
     sandbox_available: Gauge,
 }
@@ -67,6 +71,7 @@ pub struct Metrics {
 pub struct RequestLabels {
     route: String,
     status: u16,
+    end: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,6 +83,13 @@ struct RouteLabels {
 struct DecisionLabels {
     outcome: &'static str,
     reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DisagreementLabels {
+    filter: &'static str,
+    sidecar: &'static str,
+    snapshot: &'static str,
 }
 
 impl Metrics {
@@ -93,6 +105,15 @@ impl Metrics {
         registry.register("sidecar_requests_in_flight", "Requests not yet answered to the end", in_flight.clone());
         let decisions = Family::default();
         registry.register("sidecar_decisions", "Who runs the code, as the sidecar decided", decisions.clone());
+        let disagreements = Family::default();
+        let help = "Decisions of the filter that the sidecar's own differed from";
+        registry.register("sidecar_decision_mismatches", help, disagreements.clone());
+        let turns = Counter::default();
+        registry.register("sidecar_turns", "Model calls made for code turns", turns.clone());
+        let code_runs = Counter::default();
+        registry.register("sidecar_code_runs", "Pieces of code handed to the sandbox", code_runs.clone());
+        let body_bytes = Gauge::default();
+        registry.register("sidecar_buffered_bytes", "Bytes of request bodies held", body_bytes.clone());
         let policy_version = Gauge::default();
         registry.register("policy_version", "Version of the policy snapshot", policy_version.clone());
         let sandbox_available = Gauge::default();
@@ -103,6 +124,10 @@ impl Metrics {
             durations,
             in_flight,
             decisions,
+            disagreements,
+            turns,
+            code_runs,
+            body_bytes,
             policy_version,
             sandbox_available,
         }
@@ -123,6 +148,22 @@ impl Metrics {
     /// A decision was made.
     pub fn decided(&self, outcome: &'static str, reason: &'static str) {
         self.decisions.get_or_create(&DecisionLabels { outcome, reason }).inc();
+    }
+
+    /// Filter and sidecar decided differently. `snapshot`: how the filter's stood to the sidecar's.
+    pub fn disagreed(&self, filter: &'static str, sidecar: &'static str, snapshot: &'static str) {
+        self.disagreements.get_or_create(&DisagreementLabels { filter, sidecar, snapshot }).inc();
+    }
+
+    /// A code turn is over.
+    pub fn looped(&self, turns: u32, code_runs: u32) {
+        self.turns.inc_by(turns.into());
+        self.code_runs.inc_by(code_runs.into());
+    }
+
+    /// So many bytes of request bodies are held.
+    pub fn observe_bodies(&self, bytes: u64) {
+        self.body_bytes.set(bytes);
     }
 
     /// The snapshot stands so.
@@ -146,8 +187,8 @@ impl Default for Metrics {
 }
 
 impl RequestLabels {
-    /// `route` is a path template of the router.
-    pub fn new(route: &str, status: StatusCode) -> Self {
-        Self { route: route.to_owned(), status: status.as_u16() }
+    /// `route` is a path template of the router, `end` how the answer ended.
+    pub fn new(route: &str, status: StatusCode, end: &'static str) -> Self {
+        Self { route: route.to_owned(), status: status.as_u16(), end }
     }
 }

@@ -10,6 +10,7 @@ mod machine;
 mod model_side;
 mod report;
 mod session;
+mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,7 @@ use crate::wire::{chat_completions, messages};
 
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
+pub use tally::Tally;
 
 /// Longest list of what was dropped that a header tells; the log has all of it.
 const MAX_DROPPED_BYTES: usize = 1024;
@@ -65,6 +67,8 @@ pub struct CodeTurn {
     pub run: Run,
     /// The caller wants a stream.
     pub stream: bool,
+    /// Where the loop counts what it does.
+    pub tally: Arc<Tally>,
 }
 
 /// Everything the loop needs that outlives a request.
@@ -175,6 +179,7 @@ impl Engine {
             outputs: Vec::new(),
             deadline: Instant::now() + self.limits.request_timeout,
             request_id: turn.request_id.clone(),
+            tally: Arc::clone(&turn.tally),
         })
     }
 
@@ -206,9 +211,8 @@ impl Engine {
 /// Runs a streamed answer. What goes wrong was told in the stream, and logged where it happened.
 async fn stream_answer(mut driver: Driver, first: ModelAnswer, sink: Sink) {
     let ended = driver.run(first, &sink).await;
-    if ended.is_err()
-        && let Sink::Stream(client) = &sink
-    {
+    if let (Err(problem), Sink::Stream(client)) = (ended, &sink) {
+        driver.tally.fail(problem.kind);
         let last = driver.writer.take();
         let deadline = driver.deadline;
         tracing::warn!(request.id = %driver.request_id, "a streamed answer ended with an error");

@@ -56,6 +56,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The four words.
+    pub const WORDS: [&str; 4] = ["provider", "otari", "undecided", "refuse"];
+
     /// One word, for metrics and logs.
     pub fn word(&self) -> &'static str {
         match self {

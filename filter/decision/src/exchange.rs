@@ -4,9 +4,11 @@
 
 mod edits;
 mod head;
+mod verdict;
 
 pub use edits::HeaderEdits;
 pub use head::RequestHead;
+pub use verdict::Verdict;
 
 use crate::config::{FilterConfig, ModelRoute, ProviderKind};
 use crate::decide::{self, Decision, Input, Outcome, Run};

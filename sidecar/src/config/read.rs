@@ -74,6 +74,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         },
         http: HttpConfig {
             max_connections: reader.size(&keys::HTTP_MAX_CONNECTIONS),
+            max_buffered_bytes: reader.integer(&keys::HTTP_MAX_BUFFERED_BYTES),
             header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
             body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
             drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
@@ -307,6 +308,10 @@ fn check(reader: &mut Reader<'_>, config: &Config) {
     if config.policy.max_age < config.policy.poll * 2 {
         let fix = "a snapshot would be too old before the next poll: write at least twice policy.poll_ms";
         reader.problem(keys::POLICY_MAX_AGE_MS.path, config.policy.max_age.as_millis().to_string(), fix);
+    }
+    if config.http.max_buffered_bytes < config.max_body_bytes {
+        let fix = "a body of max_body_bytes would never fit: write at least as much here, or less there";
+        reader.problem(keys::HTTP_MAX_BUFFERED_BYTES.path, config.http.max_buffered_bytes.to_string(), fix);
     }
     let mut sockets = vec![(keys::DATA_DIR.path, config.model_socket()), (keys::DATA_DIR.path, config.admin_socket())];
     if let ListenAddress::Unix(path) = &config.sidecar_listen {

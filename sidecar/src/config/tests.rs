@@ -156,17 +156,19 @@ fn contradictions_are_problems() {
 listen: 0.0.0.0:8080
 identity: {mode: none, user_header: x-user}
 sandbox: {backend: none, url: "http://127.0.0.1:1"}
+http: {max_buffered_bytes: 65536}
 hop_secret_env: HOP
 "#;
     check(
         text,
         &[],
-        expect![[r"
-        hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
-        identity.user_header: means nothing with mode none: take it out, or write mode: header
-        sandbox.url: means nothing with backend none: take it out, or write backend: http
-        identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
-    "]],
+        expect![[r#"
+            hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
+            identity.user_header: means nothing with mode none: take it out, or write mode: header
+            sandbox.url: means nothing with backend none: take it out, or write backend: http
+            identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
+            http.max_buffered_bytes: `65536`: a body of max_body_bytes would never fit: write at least as much here, or less there
+        "#]],
     );
     check(
         "identity: {mode: header, user_header: x-user}",

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::base_url::BaseUrl;
-use super::{EnvoyConfigInput, Provider, RenderError, SidecarAddress, seconds, socket, text};
+use super::{EnvoyConfigInput, ListenAddress, Provider, RenderError, seconds, socket, text};
 
 /// Name of the sidecar's cluster.
 pub(super) const SIDECAR: &str = "sidecar";
@@ -16,10 +16,10 @@ const KEEP_ALIVE_S: u32 = 50;
 /// A local socket that takes longer than this is not there.
 const SIDECAR_CONNECT_S: u32 = 1;
 
-pub(super) fn sidecar(address: &SidecarAddress) -> Result<Value, RenderError> {
+pub(super) fn sidecar(address: &ListenAddress) -> Result<Value, RenderError> {
     let address = match address {
-        SidecarAddress::Unix(path) => json!({"pipe": {"path": text(path)?}}),
-        SidecarAddress::Tcp(address) => socket(*address),
+        ListenAddress::Unix(path) => json!({"pipe": {"path": text(path)?}}),
+        ListenAddress::Tcp(address) => socket(*address),
     };
     Ok(json!({
         "name": SIDECAR,

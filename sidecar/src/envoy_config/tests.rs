@@ -5,7 +5,7 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use expect_test::expect_file;
 use serde_json::{Value, json};
 
-use super::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, RenderError, SidecarAddress, bootstrap, render};
+use super::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, ListenAddress, RenderError, bootstrap, render};
 
 /// The configuration whose rendering stands in `envoy/`.
 fn example() -> EnvoyConfigInput {
@@ -29,7 +29,7 @@ fn example() -> EnvoyConfigInput {
     EnvoyConfigInput {
         listen: "127.0.0.1:8080".parse().unwrap(),
         admin_socket: PathBuf::from("/run/otari/admin.sock"),
-        sidecar: SidecarAddress::Unix(PathBuf::from("/run/otari/sidecar.sock")),
+        sidecar: ListenAddress::Unix(PathBuf::from("/run/otari/sidecar.sock")),
         model_socket: PathBuf::from("/run/otari/model.sock"),
         hop_secret: "change-me".to_owned(),
         filter: FilterConfig {

@@ -4,7 +4,7 @@
 //! or anything else a caller wrote but the method.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -15,13 +15,14 @@ use bytes::Bytes;
 use decision::format::{Endpoint, Vocabulary, classify};
 use decision::reason::Reason;
 use http::{HeaderMap, StatusCode};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::{Refusal, Services};
 use crate::config::SNAPSHOT_PATH;
 use crate::ids;
 use crate::telemetry::{Metrics, RequestLabels, chain};
+use crate::tool_loop::Tally;
 
 /// Longest request id taken from Envoy.
 const REQUEST_ID_MAX_CHARS: usize = 64;
@@ -36,15 +37,45 @@ pub(super) struct Caller {
     pub(super) vocabulary: Vocabulary,
     /// What its path asks for.
     pub(super) endpoint: Endpoint,
+    /// For the log.
+    pub(super) notes: Arc<Notes>,
 }
 
-/// What a handler found out and the line should say. An extension of a response.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Facts {
-    /// Who runs the code, in one word.
-    pub(super) outcome: Option<&'static str>,
-    /// Why.
-    pub(super) reason: Option<Reason>,
+/// What handlers find out and the line says. Shared, for a client may leave before there is an answer.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Who runs the code, in one word, and why.
+    decision: OnceLock<(&'static str, Reason)>,
+    /// What the tool loop did.
+    pub(super) tally: Arc<Tally>,
+}
+
+impl Notes {
+    /// The request was decided; only the first time counts.
+    pub(super) fn decided(&self, outcome: &'static str, reason: Reason) {
+        self.decision.set((outcome, reason)).ok();
+    }
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// With its last byte.
+    Complete,
+    /// Its client left.
+    Cancelled,
+    /// It had begun, and failed.
+    Broken,
+}
+
+impl End {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Cancelled => "cancelled",
+            Self::Broken => "broken",
+        }
+    }
 }
 
 /// Wraps every request.
@@ -64,20 +95,22 @@ pub(super) async fn observe(State(services): State<Arc<Services>>, mut request: 
         method,
         route,
         status: client_gone(),
-        facts: Facts::default(),
+        notes: Arc::clone(&caller.notes),
         refusal: None,
         started,
         sent_bytes: 0,
-        complete: false,
+        end: End::Cancelled,
         metrics: services.metrics.clone(),
     };
     let mut response = next.run(request).await;
-    line.facts = response.extensions_mut().remove().unwrap_or_default();
     line.refusal = response.extensions_mut().remove();
     if let Some(refusal) = &line.refusal {
         response = refusal.render(caller.vocabulary, &caller.request_id);
     }
     line.status = response.status();
+    if response.body().is_end_stream() || line.method == http::Method::HEAD {
+        line.end = End::Complete;
+    }
     response.map(|body| Body::new(Observed { body, line }))
 }
 
@@ -99,7 +132,7 @@ fn caller(services: &Services, request: &Request) -> Caller {
         .and_then(|value| value.to_str().ok())
         .filter(|id| is_request_id(id))
         .map_or_else(|| services.ids.mint(ids::REQUEST), str::to_owned);
-    Caller { request_id: request_id.into(), vocabulary, endpoint }
+    Caller { request_id: request_id.into(), vocabulary, endpoint, notes: Arc::default() }
 }
 
 fn by_headers(headers: &HeaderMap) -> Vocabulary {
@@ -143,11 +176,11 @@ struct Line {
     method: http::Method,
     route: String,
     status: StatusCode,
-    facts: Facts,
+    notes: Arc<Notes>,
     refusal: Option<Refusal>,
     started: Instant,
     sent_bytes: u64,
-    complete: bool,
+    end: End,
     metrics: Metrics,
 }
 
@@ -161,10 +194,13 @@ impl http_body::Body for Observed {
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.line.sent_bytes = self.line.sent_bytes.saturating_add(bytes);
-                self.line.complete = self.body.is_end_stream();
+                if self.body.is_end_stream() {
+                    self.line.end = End::Complete;
+                }
             }
-            Poll::Ready(None) => self.line.complete = true,
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+            Poll::Ready(None) => self.line.end = End::Complete,
+            Poll::Ready(Some(Err(_))) => self.line.end = End::Broken,
+            Poll::Pending => {}
         }
         polled
     }
@@ -181,12 +217,16 @@ impl http_body::Body for Observed {
 impl Drop for Line {
     fn drop(&mut self) {
         let elapsed = self.started.elapsed();
-        let labels = RequestLabels::new(&self.route, self.status);
-        self.metrics.request_finished(&labels, elapsed);
-        if let (Some(outcome), Some(reason)) = (self.facts.outcome, self.facts.reason) {
+        let tally = &self.notes.tally;
+        // A stream says so itself when it fails, and then ends like any other.
+        let end = if self.end == End::Complete && tally.failure().is_some() { End::Broken } else { self.end };
+        self.metrics.request_finished(&RequestLabels::new(&self.route, self.status, end.word()), elapsed);
+        self.metrics.looped(tally.turns(), tally.code_runs());
+        let decision = self.notes.decision.get();
+        if let Some((outcome, reason)) = decision {
             self.metrics.decided(outcome, reason.code());
         }
-        let problem = self.refusal.as_ref().map(|refusal| format!("{:?}", refusal.problem().kind));
+        let problem = self.refusal.as_ref().map(|refusal| refusal.problem().kind).or(tally.failure());
         let origin = self.refusal.as_ref().map(|refusal| format!("{:?}", refusal.problem().origin));
         let cause = self.refusal.as_ref().and_then(Refusal::cause).map(|cause| chain(cause));
         macro_rules! line {
@@ -198,10 +238,12 @@ impl Drop for Line {
                     http.status = self.status.as_u16(),
                     duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
                     sent_bytes = self.sent_bytes,
-                    complete = self.complete || self.sent_bytes == 0,
-                    decision = self.facts.outcome,
-                    reason = self.facts.reason.map(Reason::code),
-                    problem,
+                    end = end.word(),
+                    decision = decision.map(|(outcome, _)| *outcome),
+                    reason = decision.map(|(_, reason)| reason.code()),
+                    turns = decision.map(|_| tally.turns()),
+                    code_runs = decision.map(|_| tally.code_runs()),
+                    problem = problem.map(|kind| format!("{kind:?}")),
                     origin,
                     error = cause,
                     "request"
@@ -210,6 +252,8 @@ impl Drop for Line {
         }
         if self.status.is_server_error() {
             line!(error);
+        } else if end == End::Broken {
+            line!(warn);
         } else if is_routine(&self.route, self.status) {
             line!(debug);
         } else {

@@ -12,7 +12,7 @@ use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use decision::decide::Run;
-use decision::exchange::{self, EnforcementPoint, Env, Exchange, Forward, RequestHead, Step, Target};
+use decision::exchange::{self, EnforcementPoint, Env, Exchange, Forward, RequestHead, Step, Target, Verdict};
 use decision::format::{ApiFormat, Endpoint};
 use decision::header;
 use decision::problem::{Origin, Problem, ProblemKind};
@@ -20,19 +20,23 @@ use decision::reason::Reason;
 use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::access::{Caller, Facts};
-use super::fetch::{self, BodyLimits};
+use super::access::Caller;
+use super::budget::Share;
+use super::fetch::{self, BodyLimits, Fetched};
 use super::{Refusal, Services};
 use crate::telemetry::chain;
 use crate::tool_loop::{CodeTurn, LoopReply, ReplyBody};
 use crate::upstream::{ModelAnswer, ModelCall, UpstreamError};
+
+/// The word of the outcome that is a refusal.
+const REFUSE: &str = "refuse";
 
 /// A request as the rest of this file needs it.
 struct Incoming {
     method: Method,
     path: String,
     headers: HeaderMap,
-    body: Bytes,
+    body: Fetched,
 }
 
 /// The router's fallback: everything that is no route of the control plane.
@@ -50,13 +54,10 @@ pub(super) async fn serve(
     if !ours {
         return no_such_path(caller.endpoint).into_response();
     }
-    let mut facts = Facts::default();
-    let mut response = match Box::pin(decide_and_act(&services, &caller, request, &mut facts)).await {
+    match Box::pin(decide_and_act(&services, &caller, request)).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),
-    };
-    response.extensions_mut().insert(facts);
-    response
+    }
 }
 
 fn no_such_path(endpoint: Endpoint) -> Refusal {
@@ -67,19 +68,20 @@ fn no_such_path(endpoint: Endpoint) -> Refusal {
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
 }
 
-async fn decide_and_act(
-    services: &Services,
-    caller: &Caller,
-    request: Request,
-    facts: &mut Facts,
-) -> Result<Response, Refusal> {
+async fn decide_and_act(services: &Services, caller: &Caller, request: Request) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     let mut headers = head.headers;
+    let filters = headers.get(header::DECISION).cloned();
     for name in header::INTERNAL {
         headers.remove(*name);
     }
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let mut incoming = Incoming { method: head.method, path, headers, body: Bytes::new() };
+    let mut incoming = Incoming {
+        method: head.method,
+        path,
+        headers,
+        body: Fetched { bytes: Bytes::new(), share: services.bodies.share() },
+    };
     let ended = http_body::Body::is_end_stream(&body);
     let (mut exchange, mut step) = begin(services, caller, &incoming, ended);
     if needs_newer_policy(services, &step) {
@@ -91,7 +93,11 @@ async fn decide_and_act(
     }
     let refused_early = matches!(step, Step::Refuse(_));
     if !refused_early {
-        let limits = BodyLimits { max_bytes: services.filter_config.max_body_bytes, patience: services.body_timeout };
+        let limits = BodyLimits {
+            max_bytes: services.filter_config.max_body_bytes,
+            patience: services.body_timeout,
+            budget: &services.bodies,
+        };
         let undecided = matches!(step, Step::Buffer);
         incoming.body = fetch::whole(body, limits, |piece| {
             if undecided {
@@ -104,7 +110,8 @@ async fn decide_and_act(
             step = exchange.finish(&env(services, caller, policy.view()));
         }
     }
-    act(services, caller, incoming, step, facts).await
+    note(services, caller, &step, filters.as_ref());
+    act(services, caller, incoming, step).await
 }
 
 fn begin(services: &Services, caller: &Caller, incoming: &Incoming, ended: bool) -> (Exchange, Step) {
@@ -126,25 +133,50 @@ fn needs_newer_policy(services: &Services, step: &Step) -> bool {
     unknown || !services.policy.current().is_fresh()
 }
 
-async fn act(
-    services: &Services,
-    caller: &Caller,
-    incoming: Incoming,
-    step: Step,
-    facts: &mut Facts,
-) -> Result<Response, Refusal> {
+/// Keeps the decision for the log, and whether the filter's was another one: then one of the two is of another version,
+/// or decided by another snapshot.
+fn note(services: &Services, caller: &Caller, step: &Step, filters: Option<&HeaderValue>) {
+    let (outcome, reason) = match step {
+        Step::Forward(forward) => (forward.decision.outcome.word(), forward.decision.reason),
+        Step::Refuse(refused) => (REFUSE, refused.reason),
+        Step::PassThrough(..) | Step::Buffer => return,
+    };
+    caller.notes.decided(outcome, reason);
+    let Some(header) = filters else { return };
+    let verdict = Verdict::parse(header.as_bytes());
+    if verdict.is_some_and(|verdict| verdict.agrees(outcome, reason)) {
+        return;
+    }
+    let version = services.policy.current().version();
+    let snapshot = match verdict.map(|verdict| verdict.snapshot) {
+        Some(Some(filters)) if filters == version => "same",
+        Some(Some(_)) => "other",
+        Some(None) | None => "none",
+    };
+    let filter = verdict.map_or("unreadable", |verdict| verdict.outcome);
+    services.metrics.disagreed(filter, outcome, snapshot);
+    tracing::info!(
+        request.id = &*caller.request_id,
+        filter.decision = filter,
+        filter.reason = verdict.map(|verdict| verdict.reason.code()),
+        decision = outcome,
+        reason = reason.code(),
+        snapshot,
+        "the filter had decided otherwise"
+    );
+}
+
+async fn act(services: &Services, caller: &Caller, incoming: Incoming, step: Step) -> Result<Response, Refusal> {
     let mut forward = match step {
         Step::Forward(forward) => forward,
         Step::Refuse(refused) => {
-            let exchange::Refusal { problem, vocabulary, reason } = *refused;
-            *facts = Facts { outcome: Some("refuse"), reason: Some(reason) };
+            let exchange::Refusal { problem, vocabulary, .. } = *refused;
             return Err(Refusal::in_vocabulary(problem, vocabulary));
         }
         // Nothing was decided, so nobody knows whose it is.
         Step::PassThrough(..) => return Err(no_such_path(caller.endpoint)),
         Step::Buffer => return Err(undecided()),
     };
-    *facts = Facts { outcome: Some(forward.decision.outcome.word()), reason: Some(forward.decision.reason) };
     let headers = forward_headers(services, &incoming.headers, &forward)?;
     let incoming = Incoming { headers, ..incoming };
     // The target goes its own way; what is left of the forward says the rest.
@@ -183,7 +215,8 @@ async fn relay(
     forward: &Forward,
 ) -> Result<Response, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
-    let mut body = incoming.body;
+    // The share is held until the head of the answer is there: then the body has left.
+    let Fetched { bytes: mut body, share: _share } = incoming.body;
     if forward.request.minted_history && forward.format == Some(ApiFormat::Messages) {
         body = edit::fold_history(body)?;
     }
@@ -222,18 +255,25 @@ async fn code_turn(
         provider: model.provider.clone(),
         upstream_model: model.upstream_model.clone(),
         forward_headers: incoming.headers,
-        body: incoming.body,
+        body: incoming.body.bytes,
         run,
         stream: forward.request.stream,
+        tally: Arc::clone(&caller.notes.tally),
     };
     let reply = services.engine.serve(turn).await;
-    reply.map(looped).map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
+    reply
+        .map(|reply| looped(reply, incoming.body.share))
+        .map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
 }
 
-fn looped(reply: LoopReply) -> Response {
+/// The loop keeps the request for its next turn: its share goes with the answer.
+fn looped(reply: LoopReply, share: Share) -> Response {
     let body = match reply.body {
         ReplyBody::Whole(bytes) => Body::from(bytes),
-        ReplyBody::Stream(pieces) => Body::from_stream(pieces.map(Ok::<_, std::convert::Infallible>)),
+        ReplyBody::Stream(pieces) => Body::from_stream(pieces.map(move |piece| {
+            let _held = &share;
+            Ok::<_, std::convert::Infallible>(piece)
+        })),
     };
     let mut response = Response::new(body);
     *response.status_mut() = reply.status;

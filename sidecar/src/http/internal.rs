@@ -40,6 +40,7 @@ pub(super) async fn snapshot(State(services): State<Arc<Services>>, headers: Hea
 /// Prometheus text.
 pub(super) async fn metrics(State(services): State<Arc<Services>>) -> Result<Response, Refusal> {
     services.metrics.observe_policy(services.policy.current().version(), services.policy.sandbox_available());
+    services.metrics.observe_bodies(services.bodies.held_bytes());
     let mut response = Response::new(Body::from(services.metrics.render().map_err(Refusal::internal)?));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -48,9 +49,9 @@ pub(super) async fn metrics(State(services): State<Arc<Services>>) -> Result<Res
 
 /// What the decision would be; reads nothing but the case.
 pub(super) async fn explain(State(services): State<Arc<Services>>, request: Request) -> Result<Response, Refusal> {
-    let limits = BodyLimits { max_bytes: EXPLAIN_MAX_BYTES, patience: services.body_timeout };
+    let limits = BodyLimits { max_bytes: EXPLAIN_MAX_BYTES, patience: services.body_timeout, budget: &services.bodies };
     let case = fetch::whole(request.into_body(), limits, |_| {}).await?;
-    Ok(json_bytes(StatusCode::OK, decision::explain::explain(&case).into()))
+    Ok(json_bytes(StatusCode::OK, decision::explain::explain(&case.bytes).into()))
 }
 
 /// A JSON answer.

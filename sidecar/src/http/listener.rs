@@ -3,7 +3,7 @@
 //! INVARIANT: no more than `http.max_connections` at once, and a drain waits for every one of them until its deadline.
 
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use crate::config::ListenAddress;
+use crate::private;
 
 /// Most bytes of a request's head.
 const HEAD_MAX_BYTES: usize = 128 << 10;
@@ -67,8 +68,7 @@ impl Listener {
         match address {
             ListenAddress::Unix(path) => {
                 clear_dead_socket(path).await?;
-                let listener = UnixListener::bind(path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                let listener = UnixListener::from_std(private::listen(path)?)?;
                 Ok(Self { socket: Socket::Unix(listener, path.clone()), address: address.clone() })
             }
             ListenAddress::Tcp(wanted) => {

@@ -153,9 +153,9 @@ async fn known_workspace(services: &Services, id: IdPath) -> Result<String, Refu
 }
 
 async fn read_json(services: &Services, request: Request) -> Result<Value, Refusal> {
-    let limits = BodyLimits { max_bytes: BODY_MAX_BYTES, patience: services.body_timeout };
+    let limits = BodyLimits { max_bytes: BODY_MAX_BYTES, patience: services.body_timeout, budget: &services.bodies };
     let body = fetch::whole(request.into_body(), limits, |_| {}).await?;
-    match serde_json::from_slice(&body) {
+    match serde_json::from_slice(&body.bytes) {
         Ok(Value::Object(map)) => Ok(Value::Object(map)),
         Ok(_) => Err(Problem::invalid("the request body must be a JSON object").into()),
         Err(error) => Err(Problem::invalid(format!("the request body is not JSON: {error}")).into()),

@@ -6,6 +6,9 @@ pub enum RepositoryError {
     /// The driver or the database failed.
     #[error("the database failed")]
     Database(#[from] sqlx::Error),
+    /// The database's file cannot be made, or not be closed to others.
+    #[error("the database's file cannot be used")]
+    File(#[source] std::io::Error),
     /// The schema could not be brought up to date.
     #[error("the database's schema could not be brought up to date")]
     Migration(#[source] sqlx::migrate::MigrateError),

@@ -3,6 +3,7 @@
 //! INVARIANT: dropping the driver, or the client's body, stops the model call and the sandbox at once.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::machine::{Input, NextTurn, Output, ToolLoop};
 use super::model_side::{self, Call, ModelSide, problem_of};
 use super::session::{self, Session};
+use super::tally::Tally;
 use super::{failure, report};
 use crate::sandbox::SandboxError;
 use crate::upstream::ModelAnswer;
@@ -34,6 +36,7 @@ pub(super) struct Driver {
     pub(super) outputs: Vec<Output>,
     pub(super) deadline: Instant,
     pub(super) request_id: String,
+    pub(super) tally: Arc<Tally>,
 }
 
 /// Where the client's bytes go.
@@ -64,6 +67,7 @@ enum Happened {
 impl Driver {
     /// Waits for the first answer's head. A session that cannot be opened is an answer too, for nothing was sent yet.
     pub(super) async fn first_answer(&mut self) -> Result<ModelAnswer, Problem> {
+        self.tally.turn();
         self.model.open(Round::First);
         let timeout = tokio::time::sleep_until(self.deadline);
         tokio::pin!(timeout);
@@ -197,7 +201,10 @@ impl Driver {
         match output {
             Output::Emit(event) => return self.writer.write(event).map_err(Halt::Unwritable),
             Output::OpenTurn(next) => self.open_turn(next),
-            Output::StartTool { call, code } => self.session.start(call, code),
+            Output::StartTool { call, code } => {
+                self.tally.code_run();
+                self.session.start(call, code);
+            }
             Output::CancelTools => self.session.cancel(),
             Output::Finish(ended) => {
                 self.writer.finish(ended);
@@ -231,6 +238,7 @@ impl Driver {
                 }
             }
         }
+        self.tally.turn();
         self.model.open(if next.closing { Round::Closing } else { Round::Later });
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{Call, KEY, POLICY, config_text, start};
+use crate::support::{Call, KEY, POLICY, config_text, open_to_others, start};
 
 fn command(config: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_otari-sidecar"));
@@ -88,6 +88,12 @@ fn envoy_config_is_rendered_with_the_secret_the_sidecar_will_use() {
     let secret = std::fs::read_to_string(folder.path().join("hop-secret")).unwrap();
     assert!(text(&rendered.stdout).contains(secret.trim()));
     assert!(text(&rendered.stdout).contains("provider_anthropic"));
+    let output = folder.path().join("envoy.yaml");
+    std::fs::write(&output, "an older one that all may read").unwrap();
+    let args = ["envoy-config", "--filter", filter.to_str().unwrap(), "--output", output.to_str().unwrap()];
+    assert_eq!(text(&command(&config, &args).stdout), "");
+    assert_eq!(std::fs::read(&output).unwrap(), rendered.stdout);
+    assert_eq!(open_to_others(folder.path()), [filter, config]);
 }
 
 #[tokio::test]

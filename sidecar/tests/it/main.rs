@@ -2,12 +2,15 @@
 //! a temporary folder, a scripted model behind it; and the sandboxes.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
+mod access;
+mod budget;
 mod cli;
 mod code;
 mod drain;
 mod health;
 mod hop;
 mod policy;
+mod private;
 mod relay;
 mod sandbox;
 mod snapshot;

@@ -152,7 +152,7 @@ async fn requests_and_decisions_are_counted() {
     let metrics = sidecar.call("GET", "/otari/metrics").send().await;
     let text = String::from_utf8(metrics.body.to_vec()).unwrap();
     for line in [
-        "otari_sidecar_requests_total{route=\"/v1/messages\",status=\"418\"} 1",
+        "otari_sidecar_requests_total{route=\"/v1/messages\",status=\"418\",end=\"complete\"} 1",
         "otari_sidecar_decisions_total{outcome=\"provider\",reason=\"no_code_tool\"} 1",
         "otari_sidecar_requests_in_flight 1",
     ] {

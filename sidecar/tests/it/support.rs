@@ -3,6 +3,8 @@
 mod client;
 mod upstream;
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -76,6 +78,15 @@ models:
 "#,
         folder.path().display()
     )
+}
+
+/// What stands in a folder that others may read or write.
+pub(crate) fn open_to_others(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let open = entries.filter(|entry| entry.metadata().unwrap().permissions().mode() & 0o066 != 0);
+    let mut paths: Vec<_> = open.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
 }
 
 impl Sidecar {

@@ -1,7 +1,6 @@
 //! What a stack is started with: the config file, the environment, Envoy's workers.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -91,7 +90,7 @@ impl Setup {
         let rendered = dir.join("envoy.yaml");
         let mut render = self.sidecar_command(dir)?;
         render.arg("envoy-config").arg("--config").arg(config).arg("--filter").arg(filter_wasm()?);
-        let output = render.stdout(File::create(&rendered)?).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
+        let output = render.arg("--output").arg(&rendered).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
         if !output.status.success() {
             let problem = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(format!("`otari-sidecar envoy-config` failed:\n{problem}").into());

@@ -13,6 +13,7 @@ mod identity;
 mod make_run;
 mod parity;
 mod pins;
+mod private;
 mod routing;
 mod sdk;
 mod support;

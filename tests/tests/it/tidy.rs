@@ -7,16 +7,23 @@ use std::process::Command;
 /// Modules of the sidecar, and the modules each may use besides itself and those [`OPEN_TO_ALL`].
 const MAY_USE: &[(&str, &[&str])] = &[
     ("main", &[]),
-    ("cli", &["app", "config", "envoy_config", "keys", "repository", "telemetry"]),
-    ("app", &["config", "http", "keys", "policy", "repository", "sandbox", "telemetry", "tool_loop", "upstream"]),
-    ("http", &["config", "keys", "policy", "repository", "sandbox", "telemetry", "tool_loop", "upstream", "wire"]),
+    ("cli", &["app", "config", "envoy_config", "keys", "private", "repository", "telemetry"]),
+    (
+        "app",
+        &["config", "http", "keys", "policy", "private", "repository", "sandbox", "telemetry", "tool_loop", "upstream"],
+    ),
+    (
+        "http",
+        &["config", "keys", "policy", "private", "repository", "sandbox", "telemetry", "tool_loop", "upstream", "wire"],
+    ),
     ("tool_loop", &["sandbox", "telemetry", "upstream", "wire"]),
     // `config` knows the limits of the parts it configures, and nothing of what they do.
     ("config", &["envoy_config", "repository", "sandbox", "tool_loop", "upstream"]),
     ("envoy_config", &[]),
     ("policy", &["keys", "repository", "telemetry"]),
-    ("keys", &["config", "repository"]),
-    ("repository", &[]),
+    ("keys", &["config", "private", "repository"]),
+    ("private", &[]),
+    ("repository", &["private"]),
     ("telemetry", &["config"]),
     ("sandbox", &[]),
     ("upstream", &["telemetry"]),

@@ -3,7 +3,7 @@
 //! INVARIANT: towards a provider no internal or control header and no otari key goes along.
 
 use super::head::Facts;
-use super::{EnforcementPoint, Env, ModelChoice};
+use super::{EnforcementPoint, Env, ModelChoice, Verdict};
 use crate::decide::Decision;
 use crate::header;
 use crate::identity::Carriers;
@@ -55,7 +55,7 @@ impl Facts {
         let gone = self.own_headers.iter().copied().filter(|name| is_internal(name) && !set.contains(name));
         let mut edits = HeaderEdits::removing(gone);
         edits.set(header::ROUTE, header::ROUTE_SIDECAR);
-        edits.set(header::DECISION, decision_header(decision, env));
+        edits.set(header::DECISION, Verdict::of(decision, env).header());
         edits
     }
 
@@ -70,12 +70,6 @@ impl Facts {
         }
         edits
     }
-}
-
-/// `x-otari-decision`: what the filter decided, for the sidecar to compare with its own.
-fn decision_header(decision: &Decision, env: &Env<'_>) -> String {
-    let snapshot = env.policy.fresh().map_or_else(|| "none".to_owned(), |snapshot| snapshot.version.to_string());
-    format!("outcome={} reason={} snapshot={snapshot}", decision.outcome.word(), decision.reason.code())
 }
 
 fn is_internal(name: &str) -> bool {

@@ -317,6 +317,7 @@ pub(super) fn turn(model_wire: ApiFormat, body: &serde_json::Value) -> CodeTurn 
             container: None,
         },
         stream: body["stream"] == true,
+        tally: Arc::default(),
     }
 }
 
