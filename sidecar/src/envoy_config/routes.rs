@@ -37,7 +37,8 @@ pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Va
     if input.filter.explain {
         routes.push(limited(nowhere(json!({"path": "/otari/filter/explain"})), input));
     }
-    routes.push(answer(json!({"safe_regex": {"regex": ODD_OTARI}}), 404));
+    // Past the filter too, which would read them as the sidecar's.
+    routes.push(unfiltered(answer(json!({"safe_regex": {"regex": ODD_OTARI}}), 404)));
     routes.push(unfiltered(to_sidecar("otari", json!({"path_separated_prefix": "/otari"}), input)));
     for root in &input.filter.roots {
         for path in SIDECAR_PATHS {
