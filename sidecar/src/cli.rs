@@ -40,6 +40,9 @@ enum Command {
         /// The built filter.
         #[arg(long, value_name = "PATH", default_value = "filter.wasm")]
         filter: PathBuf,
+        /// Only the filter's plugin configuration, for an Envoy that is not ours: JSON.
+        #[arg(long, conflicts_with = "filter")]
+        plugin_config: bool,
         /// Write it to this file, mode 0600, for it holds the hop secret.
         #[arg(long, value_name = "PATH")]
         output: Option<PathBuf>,
@@ -106,8 +109,10 @@ fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
     runtime.block_on(async {
         match command {
             Command::Serve(file) => serve(&load(&file, env)?, parts).await,
-            Command::EnvoyConfig { file, filter, output } => {
-                let text = envoy_config(&load(&file, env)?, filter, &parts)?;
+            Command::EnvoyConfig { file, filter, plugin_config: plugin_only, output } => {
+                let config = load(&file, env)?;
+                let text =
+                    if plugin_only { plugin_config(&config, &parts) } else { envoy_config(&config, filter, &parts) }?;
                 match output {
                     Some(path) => Ok(private::replace(&path, text.as_bytes())?),
                     None => Ok(io::stdout().write_all(text.as_bytes())?),
@@ -150,7 +155,17 @@ async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
     Ok(())
 }
 
+fn plugin_config(config: &Config, parts: &Parts) -> Result<String, CommandError> {
+    let secret = app::hop_secret(config, &*parts.ids)?;
+    Ok(serde_json::to_string(&config.filter_config(&secret)).map_err(io::Error::other)? + "\n")
+}
+
 fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<String, CommandError> {
+    if config.model_url.is_some() {
+        let text = "model_url is set, so Envoy and its routes are your mesh's: add the filter and two routes as \
+                    envoy/README.md says; --plugin-config prints the filter's configuration";
+        return Err(CommandError::Refused(text.to_owned()));
+    }
     let filter = std::path::absolute(&filter)?;
     if !filter.is_file() {
         let text =

@@ -47,13 +47,15 @@ pub struct ModelClient {
     client: reqwest::Client,
     /// Scheme and authority (and prefix) in front of every path.
     base: String,
+    /// Envoy's model listener routes by the provider's name; a mesh routes as it always does.
+    names_provider: bool,
     limits: ModelLimits,
 }
 
 /// One call to a model.
 #[derive(Debug)]
 pub struct ModelCall {
-    /// Name of the provider in the config's table; becomes `x-otari-provider`.
+    /// Name of the provider in the config's table; becomes `x-otari-provider` where Envoy is ours.
     pub provider: String,
     /// Path and query, as the provider knows them (`/v1/messages`).
     pub path: String,
@@ -102,12 +104,13 @@ impl ModelClient {
             .referer(false)
             .no_proxy()
             .tcp_nodelay(true);
+        let names_provider = matches!(target, ModelTarget::Unix(_));
         let (builder, base) = match target {
             ModelTarget::Unix(path) => (builder.http1_only().unix_socket(path), "http://model".to_owned()),
             ModelTarget::Url(url) => (builder, url.trim_end_matches('/').to_owned()),
         };
         let client = builder.build().map_err(unreachable)?;
-        Ok(Self { client, base, limits })
+        Ok(Self { client, base, names_provider, limits })
     }
 
     /// Sends one call and waits for the head of the answer.
@@ -121,8 +124,10 @@ impl ModelClient {
         strip_hop_by_hop(&mut headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
-        let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
-        headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
+        if self.names_provider {
+            let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
+            headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
+        }
         let request =
             self.client.request(method, format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
         let answer = match tokio::time::timeout(self.limits.header_timeout, request.send()).await {

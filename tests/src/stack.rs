@@ -22,7 +22,7 @@ use crate::scripted_model::Record;
 pub use binaries::{binary, envoy, filter_wasm};
 pub use part::Part;
 pub use process::{Process, descendants};
-pub use setup::Setup;
+pub use setup::{Place, Setup};
 
 /// Longest wait until `/healthz` answers 200.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
@@ -57,7 +57,7 @@ impl Stack {
             attempts += 1;
             let address = free_address()?;
             let config = dir.path().join("otari.yaml");
-            std::fs::write(&config, setup.render(address, &dir.path().join("data"), model_address))?;
+            setup.write(dir.path(), address, model_address)?;
             let sidecar = setup.start_sidecar(dir.path(), &config)?;
             let envoy = setup.start_envoy(dir.path(), &config)?;
             match wait_until_ready(address, &sidecar, &envoy).await {

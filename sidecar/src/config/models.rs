@@ -7,7 +7,7 @@ use decision::format::ApiFormat;
 use serde_json::{Map, Value};
 
 use super::reader::{Reader, is_env_name, nearest, plain_url, shown};
-use super::{Provider, problem::HIDDEN};
+use super::{Provider, keys, problem::HIDDEN};
 
 /// Names become Envoy cluster names and header values.
 const PROVIDER_NAME_MAX: usize = 40;
@@ -124,6 +124,8 @@ fn read_base_url(
         let known = match kind? {
             ProviderKind::Anthropic => "https://api.anthropic.com",
             ProviderKind::Openai => "https://api.openai.com",
+            // A mesh has routes of its own.
+            ProviderKind::OpenaiCompatible if reader.is_set(&keys::MODEL_URL) => return None,
             ProviderKind::OpenaiCompatible => {
                 reader.problem(place, "", "write the server's address, such as \"http://127.0.0.1:11434\"");
                 return None;

@@ -309,6 +309,12 @@ fn check(reader: &mut Reader<'_>, config: &Config) {
         let fix = "a snapshot would be too old before the next poll: write at least twice policy.poll_ms";
         reader.problem(keys::POLICY_MAX_AGE_MS.path, config.policy.max_age.as_millis().to_string(), fix);
     }
+    if config.model_url.is_some() {
+        for (index, _) in config.models.iter().enumerate().filter(|(_, rule)| rule.upstream_model.is_some()) {
+            let fix = "means nothing with model_url, for the mesh's routes know the caller's name: take it out";
+            reader.problem(format!("models[{index}].upstream_model"), "", fix);
+        }
+    }
     if config.http.max_buffered_bytes < config.max_body_bytes {
         let fix = "a body of max_body_bytes would never fit: write at least as much here, or less there";
         reader.problem(keys::HTTP_MAX_BUFFERED_BYTES.path, config.http.max_buffered_bytes.to_string(), fix);

@@ -162,13 +162,25 @@ hop_secret_env: HOP
     check(
         text,
         &[],
-        expect![[r#"
+        expect![[r"
             hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
             identity.user_header: means nothing with mode none: take it out, or write mode: header
             sandbox.url: means nothing with backend none: take it out, or write backend: http
             identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
             http.max_buffered_bytes: `65536`: a body of max_body_bytes would never fit: write at least as much here, or less there
-        "#]],
+        "]],
+    );
+    let mesh = r#"
+model_url: http://mesh:8080
+providers: {own: {type: openai_compatible}}
+models: [{match: "a", provider: own}, {match: "b", provider: own, upstream_model: c}]
+"#;
+    check(
+        mesh,
+        &[],
+        expect![[r"
+        models[1].upstream_model: means nothing with model_url, for the mesh's routes know the caller's name: take it out
+    "]],
     );
     check(
         "identity: {mode: header, user_header: x-user}",

@@ -244,16 +244,18 @@ async fn code_turn(
     mut run: Run,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
-    let (Some(format), Some(model)) = (forward.format, &forward.model) else {
+    let Some(format) = forward.format else {
         return Err(undecided());
     };
+    // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.
+    let model = forward.model.as_ref();
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
     let turn = CodeTurn {
         request_id: caller.request_id.to_string(),
         caller: format,
-        model_wire: model_wire(format, &model.wires),
-        provider: model.provider.clone(),
-        upstream_model: model.upstream_model.clone(),
+        model_wire: model.map_or(format, |model| model_wire(format, &model.wires)),
+        provider: model.map(|model| model.provider.clone()).unwrap_or_default(),
+        upstream_model: model.and_then(|model| model.upstream_model.clone()),
         forward_headers: incoming.headers,
         body: incoming.body.bytes,
         run,

@@ -87,3 +87,23 @@ async fn silence_before_and_within_an_answer_ends_the_call() {
     assert!(matches!(answer.body.next().await, Some(Err(UpstreamError::TimedOut))));
     assert!(answer.body.next().await.is_none());
 }
+
+#[tokio::test]
+async fn a_mesh_is_not_told_of_providers() {
+    use tokio::io::AsyncReadExt as _;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let client = ModelClient::new(ModelTarget::Url(url), ModelLimits::default()).expect("client");
+    let reading = async {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let mut request = Vec::new();
+        while !request.ends_with(b"{\"a\":1}") {
+            stream.read_buf(&mut request).await.expect("a request");
+        }
+        String::from_utf8(request).expect("text")
+    };
+    let (answer, request) = tokio::join!(client.send(call()), reading);
+    assert!(answer.is_err(), "it was never answered");
+    assert!(request.starts_with("POST /v1/messages?x=1 HTTP/1.1\r\n") && request.contains("x-client: 1"), "{request}");
+    assert!(!request.contains("otari"), "{request}");
+}

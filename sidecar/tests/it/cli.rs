@@ -96,6 +96,21 @@ fn envoy_config_is_rendered_with_the_secret_the_sidecar_will_use() {
     assert_eq!(open_to_others(folder.path()), [filter, config]);
 }
 
+#[test]
+fn in_a_mesh_the_filters_configuration_is_all_there_is_to_print() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("otari.yaml");
+    let lines = format!("data_dir: {}\nmodel_url: http://mesh:8080", folder.path().display());
+    std::fs::write(&config, lines).unwrap();
+    let refused = command(&config, &["envoy-config"]);
+    assert!(text(&refused.stderr).contains("--plugin-config"), "{}", text(&refused.stderr));
+    let printed = command(&config, &["envoy-config", "--plugin-config"]);
+    let parsed = decision::config::FilterConfig::parse(&printed.stdout).unwrap();
+    assert!(!parsed.providers_routed);
+    let secret = std::fs::read_to_string(folder.path().join("hop-secret")).unwrap();
+    assert_eq!(parsed.policy.hop_secret, secret.trim());
+}
+
 #[tokio::test]
 async fn serve_answers_until_it_is_told_to_stop() {
     use rustix::process::{Pid, Signal, kill_process};

@@ -22,6 +22,34 @@ pub struct Setup {
     config: BTreeMap<String, String>,
     env: BTreeMap<String, String>,
     concurrency: u32,
+    mesh: Option<Mesh>,
+}
+
+/// Files of somebody else's Envoy; each may hold the [`Place`]s.
+#[derive(Debug, Clone)]
+struct Mesh {
+    config: String,
+    envoy: String,
+}
+
+/// What a file of a mesh says instead of what is known only when a stack starts.
+#[derive(Debug, Clone, Copy)]
+pub enum Place {
+    /// The port Envoy listens on.
+    ListenPort,
+    /// The port of the scripted model.
+    ModelPort,
+    /// The data folder, with sockets.
+    DataDir,
+    /// The path of the filter.
+    Filter,
+}
+
+impl Place {
+    /// The mark in the text.
+    pub fn mark(self) -> String {
+        format!("<{self:?}>")
+    }
 }
 
 impl Default for Setup {
@@ -39,7 +67,7 @@ impl Default for Setup {
   {match: "nowhere--*", provider: nowhere},
   {match: "unknown--*", provider: chat},
   {match: "*", provider: chat}]"#;
-        let setup = Self { config: BTreeMap::new(), env: BTreeMap::new(), concurrency: 2 };
+        let setup = Self { config: BTreeMap::new(), env: BTreeMap::new(), concurrency: 2, mesh: None };
         setup
             .set("providers", providers)
             .set("models", models)
@@ -73,8 +101,31 @@ impl Setup {
         self
     }
 
-    /// The config file.
-    pub(super) fn render(&self, listen: SocketAddr, data_dir: &Path, model: SocketAddr) -> String {
+    /// Both files as an operator with a mesh would write them, with [`Place`]s in them; nothing is rendered.
+    #[must_use]
+    pub fn mesh(mut self, config: String, envoy: String) -> Self {
+        self.mesh = Some(Mesh { config, envoy });
+        self
+    }
+
+    /// Writes the config file, and in a mesh Envoy's.
+    pub(super) fn write(&self, dir: &Path, listen: SocketAddr, model: SocketAddr) -> Fallible<()> {
+        let data_dir = dir.join("data");
+        let Some(mesh) = &self.mesh else {
+            return Ok(std::fs::write(dir.join("otari.yaml"), self.render(listen, &data_dir, model))?);
+        };
+        let filled = |text: &str| -> Fallible<String> {
+            Ok(text
+                .replace(&Place::ListenPort.mark(), &listen.port().to_string())
+                .replace(&Place::ModelPort.mark(), &model.port().to_string())
+                .replace(&Place::DataDir.mark(), &data_dir.display().to_string())
+                .replace(&Place::Filter.mark(), &filter_wasm()?.display().to_string()))
+        };
+        std::fs::write(dir.join("otari.yaml"), filled(&mesh.config)?)?;
+        Ok(std::fs::write(dir.join("envoy.yaml"), filled(&mesh.envoy)?)?)
+    }
+
+    fn render(&self, listen: SocketAddr, data_dir: &Path, model: SocketAddr) -> String {
         let head = format!("listen: {listen}\ndata_dir: {}\n", data_dir.display());
         let lines = self.config.iter().map(|(key, value)| format!("{key}: {value}\n"));
         head + &lines.collect::<String>().replace("MODEL", &format!("http://{model}"))
@@ -88,12 +139,8 @@ impl Setup {
 
     pub(super) fn start_envoy(&self, dir: &Path, config: &Path) -> Fallible<Part> {
         let rendered = dir.join("envoy.yaml");
-        let mut render = self.sidecar_command(dir)?;
-        render.arg("envoy-config").arg("--config").arg(config).arg("--filter").arg(filter_wasm()?);
-        let output = render.arg("--output").arg(&rendered).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
-        if !output.status.success() {
-            let problem = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(format!("`otari-sidecar envoy-config` failed:\n{problem}").into());
+        if self.mesh.is_none() {
+            self.render_envoy(dir, config, &rendered)?;
         }
         let mut command = spawner::leashed(&envoy()?);
         command.arg("--config-path").arg(&rendered);
@@ -101,6 +148,17 @@ impl Setup {
         command.args(["--disable-hot-restart", "--log-level", "warn", "--concurrency"]);
         command.arg(self.concurrency.to_string()).envs(&self.env);
         Ok(Part::start("envoy", command, dir)?)
+    }
+
+    fn render_envoy(&self, dir: &Path, config: &Path, rendered: &Path) -> Fallible<()> {
+        let mut render = self.sidecar_command(dir)?;
+        render.arg("envoy-config").arg("--config").arg(config).arg("--filter").arg(filter_wasm()?);
+        let output = render.arg("--output").arg(rendered).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
+        if !output.status.success() {
+            let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(format!("`otari-sidecar envoy-config` failed:\n{problem}").into());
+        }
+        Ok(())
     }
 
     fn sidecar_command(&self, dir: &Path) -> Fallible<Command> {

@@ -7,7 +7,7 @@ use crate::support::{DATED, OWN, accumulate, ask, block_types, events, question,
 /// The two kinds of model that cannot run code: chat completions, Messages.
 const PREFIXES: [&str; 2] = ["", "messages--"];
 
-fn streamed(mut request: Value) -> Value {
+pub(crate) fn streamed(mut request: Value) -> Value {
     request["stream"] = json!(true);
     request
 }

@@ -11,6 +11,7 @@ mod filter;
 mod hostile;
 mod identity;
 mod make_run;
+mod mesh;
 mod parity;
 mod pins;
 mod private;

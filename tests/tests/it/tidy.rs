@@ -4,34 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Modules of the sidecar, and the modules each may use besides itself and those [`OPEN_TO_ALL`].
-const MAY_USE: &[(&str, &[&str])] = &[
-    ("main", &[]),
-    ("cli", &["app", "config", "envoy_config", "keys", "private", "repository", "telemetry"]),
-    (
-        "app",
-        &["config", "http", "keys", "policy", "private", "repository", "sandbox", "telemetry", "tool_loop", "upstream"],
-    ),
-    (
-        "http",
-        &["config", "keys", "policy", "private", "repository", "sandbox", "telemetry", "tool_loop", "upstream", "wire"],
-    ),
-    ("tool_loop", &["sandbox", "telemetry", "upstream", "wire"]),
-    // `config` knows the limits of the parts it configures, and nothing of what they do.
-    ("config", &["envoy_config", "repository", "sandbox", "tool_loop", "upstream"]),
-    ("envoy_config", &[]),
-    ("policy", &["keys", "repository", "telemetry"]),
-    ("keys", &["config", "private", "repository"]),
-    ("private", &[]),
-    ("repository", &["private"]),
-    ("telemetry", &["config"]),
-    ("sandbox", &[]),
-    ("upstream", &["telemetry"]),
-    ("wire", &[]),
-    ("clock", &[]),
-    ("ids", &[]),
-    ("lib", &[]),
-];
+/// Where the table stands of who may use whom in the sidecar.
+const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
+
+/// First and last row of that table's head.
+const TABLE_HEAD: &str = "| module | owns | may use |";
 
 /// Sources of time and identifiers, which know nothing of ours.
 const OPEN_TO_ALL: &[&str] = &["clock", "ids"];
@@ -77,27 +54,40 @@ fn used(text: &str) -> BTreeSet<String> {
     names
 }
 
+/// The table of `text`: each module, and the modules it may use besides itself and those [`OPEN_TO_ALL`].
+fn may_use(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
+    let rows = text.lines().skip_while(|line| *line != TABLE_HEAD).skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [module, _, list] = cells[..] else { panic!("three cells in {row}") };
+        (module.trim_matches('`'), list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect())
+    })
+    .collect()
+}
+
 #[test]
-fn modules_of_the_sidecar_use_only_whom_they_may() {
+fn modules_of_the_sidecar_use_just_whom_the_architecture_says() {
     let source = root().join("sidecar/src");
-    let table: BTreeMap<&str, &[&str]> = MAY_USE.iter().copied().collect();
-    let mut offences = Vec::new();
+    let text = std::fs::read_to_string(root().join(ARCHITECTURE)).unwrap();
+    let table = may_use(&text);
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in rust_files(&source) {
-        let inside = file.strip_prefix(&source).unwrap();
-        let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
-        let module = first.trim_end_matches(".rs");
-        let Some(allowed) = table.get(module) else {
-            offences.push(format!("{module} has no row in the table: say whom it may use"));
-            continue;
-        };
+        let first = file.strip_prefix(&source).unwrap().components().next().unwrap();
+        let module = first.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned();
         let names = used(&std::fs::read_to_string(&file).unwrap());
-        for name in names.iter().filter(|name| table.contains_key(name.as_str())) {
-            if name != module && !allowed.contains(&name.as_str()) && !OPEN_TO_ALL.contains(&name.as_str()) {
-                offences.push(format!("{} uses {name}", inside.display()));
-            }
-        }
+        let others: Vec<String> =
+            names.into_iter().filter(|name| *name != module && table.contains_key(name.as_str())).collect();
+        uses.entry(module).or_default().extend(others);
     }
-    assert!(offences.is_empty(), "{offences:#?}");
+    for name in OPEN_TO_ALL.iter().chain(["main", "lib"].iter()) {
+        uses.remove(*name);
+    }
+    let rows: Vec<&str> = uses.keys().map(String::as_str).collect();
+    assert_eq!(rows, table.keys().copied().collect::<Vec<_>>(), "modules, and rows of the table");
+    for (module, names) in &uses {
+        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(&names, &table[module.as_str()], "whom `{module}` uses, and whom it may use");
+    }
 }
 
 #[test]
@@ -136,4 +126,24 @@ fn no_committed_file_holds_a_build_machines_path_or_a_registrys_address() {
             assert!(!text.contains(needle.as_str()), "{file} holds {needle}");
         }
     }
+}
+
+#[test]
+fn every_test_the_field_reports_name_exists() {
+    let text = std::fs::read_to_string(root().join("docs/field-reports.md")).unwrap();
+    let sources: String = ["filter", "sidecar", "tests"]
+        .iter()
+        .flat_map(|folder| rust_files(&root().join(folder)))
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    // A test's name is a sentence; settings and files in the same marks are not.
+    let names: Vec<&str> = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|name| name.matches('_').count() > 1 && *name != "max_body_bytes")
+        .collect();
+    assert!(names.len() > 20, "{names:?}");
+    let missing: Vec<_> = names.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "no such test: {missing:?}");
 }
