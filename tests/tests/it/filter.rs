@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use harness::client::{Call, raw};
 use harness::stack::{Setup, Stack, binary, envoy, eventually, filter_wasm};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::support::{DATED, ask, question, ran_here, refused, seen, shared, start, tag};
 
