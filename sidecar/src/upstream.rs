@@ -45,7 +45,7 @@ impl Default for ModelLimits {
 #[derive(Debug, Clone)]
 pub struct ModelClient {
     client: reqwest::Client,
-    /// Scheme and authority (and prefix) in front of every path.
+    /// Scheme and authority (and prefix) in front of every path, as the client would write them.
     base: String,
     /// Envoy's model listener routes by the provider's name; a mesh routes as it always does.
     names_provider: bool,
@@ -87,6 +87,9 @@ pub enum UpstreamError {
     /// Nothing listens there, or the connection broke.
     #[error("the model could not be reached")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The path would not reach the provider with the bytes it was decided by.
+    #[error("the path cannot be sent as it stands")]
+    PathChanged,
     /// No byte for `upstream.idle_timeout_ms`.
     #[error("the model did not answer in time")]
     TimedOut,
@@ -110,6 +113,7 @@ impl ModelClient {
             ModelTarget::Url(url) => (builder, url.trim_end_matches('/').to_owned()),
         };
         let client = builder.build().map_err(unreachable)?;
+        let base = reqwest::Url::parse(&base).map_err(unreachable)?.as_str().trim_end_matches('/').to_owned();
         Ok(Self { client, base, names_provider, limits })
     }
 
@@ -120,6 +124,11 @@ impl ModelClient {
 
     /// Like [`Self::send`], with the caller's own method.
     pub async fn relay(&self, method: http::Method, call: ModelCall) -> Result<ModelAnswer, UpstreamError> {
+        let sent = format!("{}{}", self.base, call.path);
+        let url = reqwest::Url::parse(&sent).map_err(|_| UpstreamError::PathChanged)?;
+        if url.as_str() != sent {
+            return Err(UpstreamError::PathChanged);
+        }
         let mut headers = call.headers;
         strip_hop_by_hop(&mut headers);
         headers.remove(header::HOST);
@@ -128,8 +137,7 @@ impl ModelClient {
             let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
             headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
         }
-        let request =
-            self.client.request(method, format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
+        let request = self.client.request(method, url).headers(headers).body(call.body);
         let answer = match tokio::time::timeout(self.limits.header_timeout, request.send()).await {
             Err(_) => return Err(UpstreamError::TimedOut),
             Ok(Err(error)) if error.is_timeout() => return Err(UpstreamError::TimedOut),

@@ -31,6 +31,9 @@ use crate::upstream::{ModelAnswer, ModelCall, UpstreamError};
 /// The word of the outcome that is a refusal.
 const REFUSE: &str = "refuse";
 
+const PATH_CHANGED: &str = "the path or query cannot be sent on as it stands: send it without `.` and `..`, and with \
+    quotation marks, braces and all letters that are no ASCII percent-encoded";
+
 /// A request as the rest of this file needs it.
 struct Incoming {
     method: Method,
@@ -47,7 +50,8 @@ pub(super) async fn serve(
 ) -> Response {
     let sent_here = request.headers().get(header::ROUTE).is_some_and(|route| route == header::ROUTE_SIDECAR);
     let ours = match caller.endpoint {
-        Endpoint::Inference(_) => true,
+        // A misspelled path is refused there.
+        Endpoint::Inference(_) | Endpoint::Misspelled(_) => true,
         Endpoint::Other => sent_here,
         Endpoint::Files | Endpoint::Control => false,
     };
@@ -293,6 +297,7 @@ fn model_wire(caller: ApiFormat, served: &[ApiFormat]) -> ApiFormat {
 
 fn upstream_failed(error: UpstreamError) -> Refusal {
     let (kind, text) = match &error {
+        UpstreamError::PathChanged => return Problem::invalid(PATH_CHANGED).into(),
         UpstreamError::Unreachable(_) => (ProblemKind::UpstreamFailed, "the model could not be reached"),
         UpstreamError::TimedOut => (ProblemKind::UpstreamTimedOut, "the model did not answer in time"),
     };

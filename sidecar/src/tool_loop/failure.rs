@@ -18,7 +18,7 @@ const CAPACITY_RETRY_AFTER_S: u32 = 2;
 /// A model that gave no answer.
 pub(super) fn of_upstream(error: &UpstreamError) -> Problem {
     let kind = match error {
-        UpstreamError::Unreachable(_) => ProblemKind::UpstreamFailed,
+        UpstreamError::Unreachable(_) | UpstreamError::PathChanged => ProblemKind::UpstreamFailed,
         UpstreamError::TimedOut => ProblemKind::UpstreamTimedOut,
     };
     Problem::new(kind, Origin::Upstream, error.to_string())
