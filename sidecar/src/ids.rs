@@ -6,6 +6,10 @@ use std::fmt::Debug;
 pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
 /// Prefix of container ids.
 pub const CONTAINER: &str = "otari_cntr_";
+/// Prefix of the ids of answers on the Messages wire whose model has none of this wire.
+pub const MESSAGE: &str = "msg_otr";
+/// Prefix of the ids of calls to which the model gave none.
+pub const CALL: &str = "call_otr";
 /// Prefix of request ids.
 pub const REQUEST: &str = "req_otr";
 

@@ -1,15 +1,18 @@
 //! Calls to models, always through Envoy's model listener, which knows the providers and their credentials.
 //!
-//! INVARIANT: a call is sent once. No retry, no redirect, no decoding of the answer; dropping the answer ends the call.
+//! INVARIANT: a call is sent once, to the very path it names. No retry, no redirect, no decoding of the answer; dropping
+//! the answer ends the call.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use reqwest::Url;
 
 /// Where model calls go.
 #[derive(Debug, Clone)]
@@ -57,7 +60,7 @@ pub struct ModelCall {
     pub provider: String,
     /// Path and query, as the provider knows them (`/v1/messages`).
     pub path: String,
-    /// Headers besides those the client itself sets (host, content-length, provider, hop secret).
+    /// Headers besides those the client itself sets (host, content-length, provider); in a mesh the hop's secret is one.
     pub headers: HeaderMap,
     /// The JSON body.
     pub body: Bytes,
@@ -88,6 +91,20 @@ pub enum UpstreamError {
     /// No byte for `upstream.idle_timeout_ms`.
     #[error("the model did not answer in time")]
     TimedOut,
+    /// The path would leave as another one than it came in, so not the one that was decided about.
+    #[error("the path or query would not leave as it came: percent-encode it, and leave out dot segments and `\\`")]
+    Path,
+}
+
+impl From<&UpstreamError> for Problem {
+    fn from(error: &UpstreamError) -> Self {
+        let (kind, origin) = match error {
+            UpstreamError::Unreachable(_) => (ProblemKind::UpstreamFailed, Origin::Upstream),
+            UpstreamError::TimedOut => (ProblemKind::UpstreamTimedOut, Origin::Upstream),
+            UpstreamError::Path => (ProblemKind::InvalidRequest, Origin::Caller),
+        };
+        Self::new(kind, origin, error.to_string())
+    }
 }
 
 impl ModelClient {
@@ -123,8 +140,8 @@ impl ModelClient {
         headers.remove(header::CONTENT_LENGTH);
         let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
         headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
-        let request =
-            self.client.request(method, format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
+        let url = plain_url(&self.base, &call.path)?;
+        let request = self.client.request(method, url).headers(headers).body(call.body);
         let answer = match tokio::time::timeout(self.limits.header_timeout, request.send()).await {
             Err(_) => return Err(UpstreamError::TimedOut),
             Ok(Err(error)) if error.is_timeout() => return Err(UpstreamError::TimedOut),
@@ -136,6 +153,14 @@ impl ModelClient {
         strip_hop_by_hop(&mut headers);
         Ok(ModelAnswer { status, headers, body: patient(answer, self.limits.idle_timeout) })
     }
+}
+
+/// The address of a call. A URL parser mends what it is given (`\\` is `/` to it, `/../` goes); a path that it would mend
+/// is refused, for what was decided was decided about the path as it came.
+fn plain_url(base: &str, path: &str) -> Result<Url, UpstreamError> {
+    let url = Url::parse(&format!("{base}{path}")).map_err(unreachable)?;
+    let is_plain = path.starts_with('/') && url.as_str().ends_with(path) && url.fragment().is_none();
+    if is_plain { Ok(url) } else { Err(UpstreamError::Path) }
 }
 
 /// The body as a stream that gives up after `idle` without a byte.

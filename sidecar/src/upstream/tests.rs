@@ -87,3 +87,25 @@ async fn silence_before_and_within_an_answer_ends_the_call() {
     assert!(matches!(answer.body.next().await, Some(Err(UpstreamError::TimedOut))));
     assert!(answer.body.next().await.is_none());
 }
+
+#[test]
+fn a_path_leaves_as_it_came_or_not_at_all() {
+    for base in ["http://model", "https://mesh.example/gateway"] {
+        for path in ["/v1/messages", "/v1//messages?beta=true&x=%20", "/v1/%6dessages", "/", "/v1/messages;x"] {
+            assert_eq!(plain_url(base, path).map(|url| url.to_string()).ok(), Some(format!("{base}{path}")));
+        }
+        for path in [
+            r"/v1\messages",
+            "/v1//../messages",
+            "/v1/./messages",
+            "/v1/%2E%2e/messages",
+            "/v1/messages#x",
+            "/v1/messages x",
+            "",
+            "v1/messages",
+            ".evil/v1",
+        ] {
+            assert!(matches!(plain_url(base, path), Err(UpstreamError::Path)), "{path}");
+        }
+    }
+}

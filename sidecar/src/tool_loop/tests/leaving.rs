@@ -7,13 +7,13 @@ use decision::format::ApiFormat;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
-use super::support::{Answer, Bench, chat_code, chat_text, patient, request, turn};
+use super::support::{Answer, Bench, chat_code, chat_text, patient, request, run_request};
 use crate::tool_loop::{Limits, ReplyBody};
 
 const CHAT: ApiFormat = ApiFormat::ChatCompletions;
 
 async fn open(bench: &Bench) -> BoxStream<'static, Bytes> {
-    let reply = patient(bench.engine.serve(turn(CHAT, &request(true)))).await.expect("a stream");
+    let reply = patient(bench.engine.serve(run_request(CHAT, &request(true)))).await.expect("a stream");
     match reply.body {
         ReplyBody::Stream(chunks) => chunks,
         ReplyBody::Whole(_) => panic!("not a stream"),
@@ -65,7 +65,7 @@ async fn while_waiting_for_a_whole_answer() {
     let hanging = Answer { hangs: true, ..Answer::json("{") };
     let bench = Bench::new(vec![hanging], Limits::default()).await;
     {
-        let serving = bench.engine.serve(turn(CHAT, &request(false)));
+        let serving = bench.engine.serve(run_request(CHAT, &request(false)));
         tokio::select! {
             _ = serving => panic!("the model never ends"),
             () = bench.model.arrived.notified() => {}
