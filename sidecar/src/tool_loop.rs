@@ -172,7 +172,7 @@ impl Engine {
                 ids: Arc::clone(&self.ids),
                 call: Call::None,
             },
-            session: Session::open(reaper, self.tasks.clone(), timeout, asked.request_id.clone()),
+            session: Session::new(reaper, self.tasks.clone(), timeout, asked.request_id.clone()),
             writer,
             machine: Some(ToolLoop::new(settings)),
             finished: false,

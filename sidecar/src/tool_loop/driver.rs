@@ -19,7 +19,7 @@ use super::tally::Tally;
 use super::{failure, report};
 use crate::sandbox::SandboxError;
 use crate::upstream::ModelAnswer;
-use crate::wire::event::TurnEvent;
+use crate::wire::event::{ClientEvent, TurnEvent};
 use crate::wire::model_request::{CallResult, TurnKind};
 use crate::wire::writer::ClientWriter;
 
@@ -66,26 +66,17 @@ enum Happened {
 }
 
 impl Driver {
-    /// Waits for the first answer's head. A session that cannot be opened is an answer too, for nothing was sent yet.
+    /// Waits for the first answer's head.
     pub(super) async fn first_answer(&mut self) -> Result<ModelAnswer, Problem> {
         self.tally.turn();
         self.model.open(TurnKind::First);
-        let timeout = tokio::time::sleep_until(self.deadline);
-        tokio::pin!(timeout);
         loop {
-            tokio::select! {
-                biased;
-                happened = self.session.happened() => {
-                    if let session::Happened::NotOpened(error) = happened {
-                        return Err(self.sandbox_problem(&error));
-                    }
+            match tokio::time::timeout_at(self.deadline, self.model.happened()).await {
+                Err(_) => return Err(failure::deadline(self.limits.request_timeout)),
+                Ok(model_side::Happened::Answered(answer)) => {
+                    return answer.map_err(|error| self.upstream_problem(&error));
                 }
-                happened = self.model.happened() => {
-                    if let model_side::Happened::Answered(answer) = happened {
-                        return answer.map_err(|error| self.upstream_problem(&error));
-                    }
-                }
-                () = &mut timeout => return Err(failure::deadline(self.limits.request_timeout)),
+                Ok(model_side::Happened::Said(_) | model_side::Happened::Closed) => {}
             }
         }
     }
@@ -200,7 +191,12 @@ impl Driver {
 
     fn carry_out(&mut self, output: Output) -> Result<(), Halt> {
         match output {
-            Output::Emit(event) => return self.writer.write(event).map_err(Halt::Stuck),
+            Output::Emit(event) => {
+                if matches!(event, ClientEvent::CodeStart { .. }) {
+                    self.session.prepare();
+                }
+                return self.writer.write(event).map_err(Halt::Stuck);
+            }
             Output::OpenTurn(next) => return self.open_turn(next),
             Output::StartTool { call, code } => {
                 self.tally.code_run();

@@ -4,8 +4,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use decision::decide::Run;
 use decision::format::{ApiFormat, Vocabulary};
 use decision::problem::ProblemKind;
+use decision::request::CodeTool;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
@@ -180,4 +182,30 @@ async fn arguments_of_the_clients_function_that_are_no_json_are_an_error() {
     let reply = bench(vec![answer]).await.ask(run_request(CHAT, &body)).await.expect("a stream");
     let last = reply.body.trim_end().rsplit("\n\n").next().expect("a frame");
     assert!(last.starts_with("event: error") && last.contains("not a JSON object"), "{last}");
+}
+
+#[tokio::test]
+async fn a_transcript_over_its_limit_ends_the_answer_and_says_which_limit() {
+    let limits = Limits { max_transcript_bytes: 250, ..Limits::default() };
+    let script = || vec![chat_code("print(6*7)"), chat_code("print(6*7)"), chat_text("never asked")];
+    let reply = Bench::new(script(), limits).await.ask(run_request(CHAT, &request(true))).await.expect("a stream");
+    let last = reply.body.trim_end().rsplit("\n\n").next().expect("a frame");
+    assert!(last.starts_with("event: error") && last.contains("tool_loop.max_transcript_bytes"), "{last}");
+    assert_eq!(reply.body.matches("code_execution_tool_result\"").count(), 1, "{}", reply.body);
+}
+
+#[tokio::test]
+async fn what_a_run_asks_for_and_no_build_gives_is_refused_by_name() {
+    let refused = async |change: fn(&mut Run)| {
+        let mut asked = run_request(CHAT, &request(true));
+        change(&mut asked.run);
+        let bench = bench(Vec::new()).await;
+        let problem = bench.ask(asked).await.expect_err("a problem");
+        assert!(bench.model.received().is_empty());
+        (problem.status(Vocabulary::Anthropic), problem.param)
+    };
+    let container = refused(|run| run.container = Some("otari_cntr_1".to_owned())).await;
+    assert_eq!(container, (400, Some("container".to_owned())));
+    assert_eq!(refused(|run| run.tools = vec![CodeTool::Bash]).await, (403, None));
+    assert_eq!(refused(|run| run.image = Some("img".to_owned())).await, (403, None));
 }

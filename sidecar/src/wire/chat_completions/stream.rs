@@ -178,3 +178,6 @@ impl StreamState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
