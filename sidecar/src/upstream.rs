@@ -12,7 +12,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use reqwest::Url;
+
+const PATH_CHANGED: &str = "the path or query cannot be sent on as it stands: send it without `.` and `..`, and with \
+    quotation marks, braces and all letters that are no ASCII percent-encoded";
 
 /// Where model calls go.
 #[derive(Debug, Clone)]
@@ -48,7 +50,7 @@ impl Default for ModelLimits {
 #[derive(Debug, Clone)]
 pub struct ModelClient {
     client: reqwest::Client,
-    /// Scheme and authority (and prefix) in front of every path.
+    /// Scheme and authority (and prefix) in front of every path, as the client would write them.
     base: String,
     limits: ModelLimits,
 }
@@ -88,22 +90,22 @@ pub enum UpstreamError {
     /// Nothing listens there, or the connection broke.
     #[error("the model could not be reached")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The path would not reach the provider with the bytes it was decided by.
+    #[error("the path cannot be sent as it stands")]
+    PathChanged,
     /// No byte for `upstream.idle_timeout_ms`.
     #[error("the model did not answer in time")]
     TimedOut,
-    /// The path would leave as another one than it came in, so not the one that was decided about.
-    #[error("the path or query would not leave as it came: percent-encode it, and leave out dot segments and `\\`")]
-    Path,
 }
 
 impl From<&UpstreamError> for Problem {
     fn from(error: &UpstreamError) -> Self {
-        let (kind, origin) = match error {
-            UpstreamError::Unreachable(_) => (ProblemKind::UpstreamFailed, Origin::Upstream),
-            UpstreamError::TimedOut => (ProblemKind::UpstreamTimedOut, Origin::Upstream),
-            UpstreamError::Path => (ProblemKind::InvalidRequest, Origin::Caller),
+        let kind = match error {
+            UpstreamError::PathChanged => return Self::invalid(PATH_CHANGED),
+            UpstreamError::Unreachable(_) => ProblemKind::UpstreamFailed,
+            UpstreamError::TimedOut => ProblemKind::UpstreamTimedOut,
         };
-        Self::new(kind, origin, error.to_string())
+        Self::new(kind, Origin::Upstream, error.to_string())
     }
 }
 
@@ -124,6 +126,7 @@ impl ModelClient {
             ModelTarget::Url(url) => (builder, url.trim_end_matches('/').to_owned()),
         };
         let client = builder.build().map_err(unreachable)?;
+        let base = reqwest::Url::parse(&base).map_err(unreachable)?.as_str().trim_end_matches('/').to_owned();
         Ok(Self { client, base, limits })
     }
 
@@ -134,13 +137,17 @@ impl ModelClient {
 
     /// Like [`Self::send`], with the caller's own method.
     pub async fn relay(&self, method: http::Method, call: ModelCall) -> Result<ModelAnswer, UpstreamError> {
+        let sent = format!("{}{}", self.base, call.path);
+        let url = reqwest::Url::parse(&sent).map_err(|_| UpstreamError::PathChanged)?;
+        if url.as_str() != sent {
+            return Err(UpstreamError::PathChanged);
+        }
         let mut headers = call.headers;
         strip_hop_by_hop(&mut headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
         headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
-        let url = plain_url(&self.base, &call.path)?;
         let request = self.client.request(method, url).headers(headers).body(call.body);
         let answer = match tokio::time::timeout(self.limits.header_timeout, request.send()).await {
             Err(_) => return Err(UpstreamError::TimedOut),
@@ -153,14 +160,6 @@ impl ModelClient {
         strip_hop_by_hop(&mut headers);
         Ok(ModelAnswer { status, headers, body: patient(answer, self.limits.idle_timeout) })
     }
-}
-
-/// The address of a call. A URL parser mends what it is given (`\\` is `/` to it, `/../` goes); a path that it would mend
-/// is refused, for what was decided was decided about the path as it came.
-fn plain_url(base: &str, path: &str) -> Result<Url, UpstreamError> {
-    let url = Url::parse(&format!("{base}{path}")).map_err(unreachable)?;
-    let is_plain = path.starts_with('/') && url.as_str().ends_with(path) && url.fragment().is_none();
-    if is_plain { Ok(url) } else { Err(UpstreamError::Path) }
 }
 
 /// The body as a stream that gives up after `idle` without a byte.
