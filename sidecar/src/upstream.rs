@@ -1,15 +1,20 @@
 //! Calls to models, always through Envoy's model listener, which knows the providers and their credentials.
 //!
-//! INVARIANT: a call is sent once. No retry, no redirect, no decoding of the answer; dropping the answer ends the call.
+//! INVARIANT: a call is sent once, to the very path it names. No retry, no redirect, no decoding of the answer; dropping
+//! the answer ends the call.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
+
+const PATH_CHANGED: &str = "the path or query cannot be sent on as it stands: send it without `.` and `..`, and with \
+    quotation marks, braces and all letters that are no ASCII percent-encoded";
 
 /// Where model calls go.
 #[derive(Debug, Clone)]
@@ -59,7 +64,7 @@ pub struct ModelCall {
     pub provider: String,
     /// Path and query, as the provider knows them (`/v1/messages`).
     pub path: String,
-    /// Headers besides those the client itself sets (host, content-length, provider, hop secret).
+    /// Headers besides those the client itself sets (host, content-length, provider); in a mesh the hop's secret is one.
     pub headers: HeaderMap,
     /// The JSON body.
     pub body: Bytes,
@@ -93,6 +98,17 @@ pub enum UpstreamError {
     /// No byte for `upstream.idle_timeout_ms`.
     #[error("the model did not answer in time")]
     TimedOut,
+}
+
+impl From<&UpstreamError> for Problem {
+    fn from(error: &UpstreamError) -> Self {
+        let kind = match error {
+            UpstreamError::PathChanged => return Self::invalid(PATH_CHANGED),
+            UpstreamError::Unreachable(_) => ProblemKind::UpstreamFailed,
+            UpstreamError::TimedOut => ProblemKind::UpstreamTimedOut,
+        };
+        Self::new(kind, Origin::Upstream, error.to_string())
+    }
 }
 
 impl ModelClient {

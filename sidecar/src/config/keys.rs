@@ -157,6 +157,8 @@ keys! {
         "One event of a model's stream.";
     TOOL_LOOP_MAX_ANSWER_BYTES: "tool_loop.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("67108864"),
         "One answer of a model.";
+    TOOL_LOOP_MAX_TRANSCRIPT_BYTES: "tool_loop.max_transcript_bytes", Kind::Integer(1024, 1 << 32), Some("134217728"),
+        "History that a model is sent in one request, with all its own turns and results; past it the answer ends with an error.";
     TOOL_LOOP_MAX_ARGUMENT_BYTES: "tool_loop.max_argument_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
         "The arguments of one code call.";
     TOOL_LOOP_MAX_CALLS_PER_TURN: "tool_loop.max_calls_per_turn", Kind::Integer(1, 1024), Some("16"),

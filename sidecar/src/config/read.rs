@@ -268,6 +268,7 @@ fn read_tool_loop(reader: &mut Reader<'_>) -> Limits {
         keep_alive: millis(reader, &keys::TOOL_LOOP_KEEP_ALIVE_MS),
         max_frame_bytes: reader.size(&keys::TOOL_LOOP_MAX_FRAME_BYTES),
         max_answer_bytes: reader.size(&keys::TOOL_LOOP_MAX_ANSWER_BYTES),
+        max_transcript_bytes: reader.size(&keys::TOOL_LOOP_MAX_TRANSCRIPT_BYTES),
         max_argument_bytes: reader.size(&keys::TOOL_LOOP_MAX_ARGUMENT_BYTES),
         max_calls_per_turn: reader.size(&keys::TOOL_LOOP_MAX_CALLS_PER_TURN),
         max_result_bytes: reader.size(&keys::TOOL_LOOP_MAX_RESULT_BYTES),

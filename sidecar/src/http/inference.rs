@@ -25,14 +25,12 @@ use super::budget::Share;
 use super::fetch::{self, BodyLimits, Fetched};
 use super::{Refusal, Services};
 use crate::telemetry::chain;
-use crate::tool_loop::{CodeTurn, LoopReply, ReplyBody};
+use crate::tool_loop::{LoopReply, ReplyBody, RunRequest};
 use crate::upstream::{ModelAnswer, ModelCall, UpstreamError};
 
 /// The word of the outcome that is a refusal.
 const REFUSE: &str = "refuse";
 
-const PATH_CHANGED: &str = "the path or query cannot be sent on as it stands: send it without `.` and `..`, and with \
-    quotation marks, braces and all letters that are no ASCII percent-encoded";
 
 /// A request as the rest of this file needs it.
 struct Incoming {
@@ -220,13 +218,9 @@ async fn relay(
 ) -> Result<Response, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
     // The share is held until the head of the answer is there: then the body has left.
-    let Fetched { bytes: mut body, share: _share } = incoming.body;
-    if forward.request.minted_history && forward.format == Some(ApiFormat::Messages) {
-        body = edit::fold_history(body)?;
-    }
-    if let Some(name) = upstream_model {
-        body = edit::replace_model(&body, name)?;
-    }
+    let Fetched { bytes: body, share: _share } = incoming.body;
+    let folds = forward.request.minted_history && forward.format == Some(ApiFormat::Messages);
+    let body = edit::edit(body, upstream_model, folds)?;
     let call =
         ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
     let answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
@@ -254,10 +248,10 @@ async fn code_turn(
     // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.
     let model = forward.model.as_ref();
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
-    let turn = CodeTurn {
+    let asked = RunRequest {
         request_id: caller.request_id.to_string(),
         caller: format,
-        model_wire: model.map_or(format, |model| model_wire(format, &model.wires)),
+        model_wires: model.map_or_else(|| vec![format], |model| model.wires.clone()),
         provider: model.map(|model| model.provider.clone()).unwrap_or_default(),
         upstream_model: model.and_then(|model| model.upstream_model.clone()),
         forward_headers: incoming.headers,
@@ -266,7 +260,7 @@ async fn code_turn(
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),
     };
-    let reply = services.engine.serve(turn).await;
+    let reply = services.engine.serve(asked).await;
     reply
         .map(|reply| looped(reply, incoming.body.share))
         .map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
@@ -287,37 +281,11 @@ fn looped(reply: LoopReply, share: Share) -> Response {
     response
 }
 
-/// The caller's own wire if the model serves it, else the one that is translated best.
-fn model_wire(caller: ApiFormat, served: &[ApiFormat]) -> ApiFormat {
-    [caller, ApiFormat::ChatCompletions, ApiFormat::Messages, ApiFormat::Responses]
-        .into_iter()
-        .find(|wire| served.contains(wire))
-        .unwrap_or(caller)
-}
-
 fn upstream_failed(error: UpstreamError) -> Refusal {
-    let (kind, text) = match &error {
-        UpstreamError::PathChanged => return Problem::invalid(PATH_CHANGED).into(),
-        UpstreamError::Unreachable(_) => (ProblemKind::UpstreamFailed, "the model could not be reached"),
-        UpstreamError::TimedOut => (ProblemKind::UpstreamTimedOut, "the model did not answer in time"),
-    };
-    Refusal::from(Problem::new(kind, Origin::Upstream, text)).caused_by(error)
+    Refusal::from(Problem::from(&error)).caused_by(error)
 }
 
 /// A step the sidecar never gets; the request is refused rather than guessed about.
 fn undecided() -> Refusal {
     Problem::new(ProblemKind::Internal, Origin::Gateway, "the gateway could not decide about this request").into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_callers_own_wire_comes_first() {
-        use ApiFormat::{ChatCompletions, Messages, Responses};
-        assert_eq!(model_wire(Messages, &[ChatCompletions, Messages]), Messages);
-        assert_eq!(model_wire(Messages, &[Responses, ChatCompletions]), ChatCompletions);
-        assert_eq!(model_wire(ChatCompletions, &[Responses]), Responses);
-    }
 }

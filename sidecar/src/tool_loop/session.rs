@@ -1,4 +1,5 @@
-//! The sandbox side of one request: a session opened beside the first model call, and its calls one at a time.
+//! The sandbox side of one request: a session opened while the model writes its first code, and its calls one at a time.
+//! A request that runs no code takes none, however long its model is silent.
 //!
 //! INVARIANT: dropping this stops the code and gives the session back, also one that is only now being opened.
 
@@ -29,7 +30,8 @@ pub(super) struct Session {
 enum State {
     Opening(oneshot::Receiver<Result<Lease, SandboxError>>),
     Open(Arc<Lease>),
-    Failed,
+    /// Not opened yet, or lost.
+    None,
 }
 
 /// Something that happened in the sandbox.
@@ -41,17 +43,30 @@ pub(super) enum Happened {
 }
 
 impl Session {
-    pub(super) fn open(reaper: Reaper, tasks: TaskTracker, timeout: Duration, request_id: String) -> Self {
-        let state = State::Opening(lease(&reaper, &tasks));
-        Self { reaper, tasks, timeout, request_id, state, waiting: VecDeque::new(), has_run: false, running: None }
+    pub(super) fn new(reaper: Reaper, tasks: TaskTracker, timeout: Duration, request_id: String) -> Self {
+        Self {
+            reaper,
+            tasks,
+            timeout,
+            request_id,
+            state: State::None,
+            waiting: VecDeque::new(),
+            has_run: false,
+            running: None,
+        }
     }
 
-    /// Takes a call. A session lost meanwhile is replaced by a fresh one.
-    pub(super) fn start(&mut self, call: usize, code: String) {
-        self.waiting.push_back((call, code));
-        if matches!(self.state, State::Failed) {
+    /// There will be a call: opens a session unless there is one. One lost meanwhile is replaced by a fresh one.
+    pub(super) fn prepare(&mut self) {
+        if matches!(self.state, State::None) {
             self.state = State::Opening(lease(&self.reaper, &self.tasks));
         }
+    }
+
+    /// Takes a call.
+    pub(super) fn start(&mut self, call: usize, code: String) {
+        self.waiting.push_back((call, code));
+        self.prepare();
     }
 
     /// Whether any code was handed to a sandbox.
@@ -63,7 +78,7 @@ impl Session {
     pub(super) fn cancel(&mut self) {
         self.waiting.clear();
         self.running = None;
-        self.state = State::Failed;
+        self.state = State::None;
     }
 
     /// Waits for the next thing to happen; for ever when nothing is going on. Safe to drop and call again.
@@ -74,7 +89,7 @@ impl Session {
                 match opened {
                     Ok(lease) => self.state = State::Open(Arc::new(lease)),
                     Err(error) => {
-                        self.state = State::Failed;
+                        self.state = State::None;
                         return Happened::NotOpened(error);
                     }
                 }
@@ -85,9 +100,9 @@ impl Session {
                 if let Err(SandboxError::UnknownSession | SandboxError::TimedOut | SandboxError::Unreachable { .. }) =
                     &result
                 {
-                    self.state = State::Failed;
+                    self.state = State::None;
                     if !self.waiting.is_empty() {
-                        self.state = State::Opening(lease(&self.reaper, &self.tasks));
+                        self.prepare();
                     }
                 }
                 return Happened::Finished(call, result);
@@ -95,7 +110,7 @@ impl Session {
             let next = match &self.state {
                 State::Open(lease) => self.waiting.pop_front().map(|next| (Arc::clone(lease), next)),
                 State::Opening(_) => continue,
-                State::Failed => None,
+                State::None => None,
             };
             match next {
                 Some((lease, (call, code))) => {
