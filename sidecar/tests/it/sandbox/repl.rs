@@ -255,11 +255,6 @@ print('said')"#
         assert!(result.stderr.contains("Variables are lost"), "{code}: {}", result.stderr);
         assert_eq!(place.output(&session, "'in step'").await, "'in step'\n", "{code}");
     }
-    // The one lie that is believed is about the liar's own call: it ends early, and the true end kills it later.
-    let session = place.session().await;
-    place.run(&session, &forged(1)).await;
-    let next = place.run(&session, "'next'").await;
-    assert!(next.return_code == 137 || next.stdout == "'next'\n", "{next:?}");
     for number in 0..5 {
         assert_eq!(place.output(&session, &format!("{number}")).await, format!("{number}\n"));
     }
