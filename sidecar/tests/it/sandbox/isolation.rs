@@ -55,6 +55,7 @@ for name, number in dict(clone3=435, unknown=999, x32=0x40000000 | 39, memfd_sec
         shmget=29, shmat=30, shmctl=31, semget=64, msgget=68, mq_open=240, io_setup=206, splice=275, tee=276, vmsplice=278,
         sendfile=40).items():
     attempt(name, lambda: call(number, 0, 0, 0, 0, 0), 'ENOSYS')
+attempt('fallocate beyond the end', lambda: call(285, 0, 1, 0, 1), 'EPERM')
 attempt('personality', lambda: call(135, 0x0040000), 'EPERM')
 import pty
 master, slave = pty.openpty()

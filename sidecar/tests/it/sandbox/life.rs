@@ -9,10 +9,10 @@ use super::{
     default_limits, request, runs, start, start_with, unique_sleep, until,
 };
 
-/// A process that does what it can to outlive its session.
+/// A process that does what it can to outlive its session. The call goes on once it runs its program.
 fn daemon(seconds: &str) -> String {
     format!(
-        "import os, signal\nif os.fork() == 0:\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{seconds}'])\n    os._exit(0)\nn = os.wait()"
+        "import os, signal\ngone, going = os.pipe()\nif os.fork() == 0:\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{seconds}'])\n    os._exit(0)\nos.close(going)\nn = os.read(gone, 1)\nn = os.wait()"
     )
 }
 
