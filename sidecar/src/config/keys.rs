@@ -139,8 +139,8 @@ keys! {
         "With `embedded`: address space of one process.";
     SANDBOX_MAX_TASKS: "sandbox.max_tasks", Kind::Integer(1, 65_536), Some("64"),
         "With `embedded`: processes and threads of a session.";
-    SANDBOX_MAX_OPEN_FILES: "sandbox.max_open_files", Kind::Integer(16, 1 << 20), Some("1024"),
-        "With `embedded`: open files of one process.";
+    SANDBOX_MAX_OPEN_FILES: "sandbox.max_open_files", Kind::Integer(16, 1 << 20), Some("256"),
+        "With `embedded`: open files of one process, and sockets of a session.";
     SANDBOX_MAX_FILE_BYTES: "sandbox.max_file_bytes", Kind::Integer(1024, BYTES_MAX), Some("104857600"),
         "With `embedded`: size of one file.";
     SANDBOX_WORKSPACE_BYTES: "sandbox.workspace_bytes", Kind::Integer(1024, BYTES_MAX), Some("536870912"),

@@ -238,7 +238,7 @@ fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) 
     let run_as = reader.required_text(&keys::SANDBOX_RUN_AS);
     let run_as = RunAs::parse(&run_as).unwrap_or_else(|fix| {
         reader.problem(keys::SANDBOX_RUN_AS.path, run_as, fix);
-        RunAs::default()
+        RunAs::NOBODY
     });
     ProcessSettings {
         data_dir: data_dir.to_owned(),
