@@ -51,6 +51,8 @@ const MAX_DROPPED_BYTES: usize = 1024;
 pub struct CodeTurn {
     /// The request's id, as its caller sees it.
     pub request_id: String,
+    /// Whose request it is.
+    pub workspace: String,
     /// The wire the caller speaks.
     pub caller: ApiFormat,
     /// The wire the model is called in.
@@ -172,7 +174,7 @@ impl Engine {
                 ids: Arc::clone(&self.ids),
                 call: Call::None,
             },
-            session: Session::open(reaper, self.tasks.clone(), timeout, turn.request_id.clone()),
+            session: Session::open(reaper, self.tasks.clone(), timeout, turn.request_id.clone(), turn.workspace.clone()),
             writer: writer.ok_or_else(not_built)?,
             machine: Some(ToolLoop::new(settings)),
             finished: false,

@@ -11,6 +11,8 @@ use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+pub use reqwest::Body;
+
 /// Where model calls go.
 #[derive(Debug, Clone)]
 pub enum ModelTarget {
@@ -61,8 +63,8 @@ pub struct ModelCall {
     pub path: String,
     /// Headers besides those the client itself sets (host, content-length, provider, hop secret).
     pub headers: HeaderMap,
-    /// The JSON body.
-    pub body: Bytes,
+    /// The body, whole or as it comes.
+    pub body: Body,
 }
 
 /// The head of a model's answer, with its body still coming.

@@ -61,7 +61,7 @@ impl ModelSide {
             provider: self.provider.clone(),
             path: path.to_owned(),
             headers: self.headers.clone(),
-            body: self.request.body(round),
+            body: self.request.body(round).into(),
         };
         let client = self.client.clone();
         self.call = Call::Opening(async move { client.send(call).await }.boxed());

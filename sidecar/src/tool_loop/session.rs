@@ -19,6 +19,7 @@ pub(super) struct Session {
     tasks: TaskTracker,
     timeout: Duration,
     request_id: String,
+    spec: SessionSpec,
     state: State,
     /// Calls that wait for the one before them: they share an interpreter.
     waiting: VecDeque<(usize, String)>,
@@ -41,16 +42,23 @@ pub(super) enum Happened {
 }
 
 impl Session {
-    pub(super) fn open(reaper: Reaper, tasks: TaskTracker, timeout: Duration, request_id: String) -> Self {
-        let state = State::Opening(lease(&reaper, &tasks));
-        Self { reaper, tasks, timeout, request_id, state, waiting: VecDeque::new(), has_run: false, running: None }
+    pub(super) fn open(
+        reaper: Reaper,
+        tasks: TaskTracker,
+        timeout: Duration,
+        request_id: String,
+        workspace: String,
+    ) -> Self {
+        let spec = SessionSpec { workspace, ..SessionSpec::default() };
+        let state = State::Opening(lease(&reaper, &tasks, &spec));
+        Self { reaper, tasks, timeout, request_id, spec, state, waiting: VecDeque::new(), has_run: false, running: None }
     }
 
     /// Takes a call. A session lost meanwhile is replaced by a fresh one.
     pub(super) fn start(&mut self, call: usize, code: String) {
         self.waiting.push_back((call, code));
         if matches!(self.state, State::Failed) {
-            self.state = State::Opening(lease(&self.reaper, &self.tasks));
+            self.state = State::Opening(lease(&self.reaper, &self.tasks, &self.spec));
         }
     }
 
@@ -87,7 +95,7 @@ impl Session {
                 {
                     self.state = State::Failed;
                     if !self.waiting.is_empty() {
-                        self.state = State::Opening(lease(&self.reaper, &self.tasks));
+                        self.state = State::Opening(lease(&self.reaper, &self.tasks, &self.spec));
                     }
                 }
                 return Happened::Finished(call, result);
@@ -127,12 +135,16 @@ impl Session {
 }
 
 /// Opens a session in a task of its own: half-made sessions must not be dropped, only finished ones are given back.
-fn lease(reaper: &Reaper, tasks: &TaskTracker) -> oneshot::Receiver<Result<Lease, SandboxError>> {
+fn lease(
+    reaper: &Reaper,
+    tasks: &TaskTracker,
+    spec: &SessionSpec,
+) -> oneshot::Receiver<Result<Lease, SandboxError>> {
     let (opened, receiver) = oneshot::channel();
-    let reaper = reaper.clone();
+    let (reaper, spec) = (reaper.clone(), spec.clone());
     tasks.spawn(async move {
         // Nobody waits any more: the lease in the refused message is dropped, which gives the session back.
-        drop(opened.send(reaper.lease(&SessionSpec::default()).await));
+        drop(opened.send(reaper.lease(&spec).await));
     });
     receiver
 }

@@ -56,7 +56,7 @@ fn call() -> ModelCall {
     headers.insert("content-length", HeaderValue::from_static("99"));
     headers.insert("host", HeaderValue::from_static("elsewhere"));
     let body = Bytes::from_static(b"{\"a\":1}");
-    ModelCall { provider: "local".to_owned(), path: "/v1/messages?x=1".to_owned(), headers, body }
+    ModelCall { provider: "local".to_owned(), path: "/v1/messages?x=1".to_owned(), headers, body: body.into() }
 }
 
 #[tokio::test]
