@@ -91,6 +91,10 @@ impl App {
     pub async fn build(config: &Config, parts: Parts) -> Result<Self, AppError> {
         let hop_secret = hop_secret(config, &*parts.ids)?;
         let repository = open_repository(config, &parts).await?;
+        if config.identity == IdentityConfig::OtariKey {
+            let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
+            keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
+        }
         let sandbox = build_sandbox(config, &parts.ids).await?;
         let basis = PolicyBasis {
             default_executor: config.code_execution_executor,
@@ -106,7 +110,7 @@ impl App {
         };
         let models = ModelClient::new(target, config.upstream).map_err(AppError::Models)?;
         let reaper = sandbox.as_ref().map(|sandbox| {
-            let (reaper, work) = Reaper::new(Arc::clone(sandbox));
+            let (reaper, work) = Reaper::new(Arc::clone(sandbox), config.sandbox.max_sessions_per_workspace);
             background.spawn(work);
             reaper
         });
@@ -126,6 +130,7 @@ impl App {
             hop_secret,
             master_key: config.master_key.clone(),
             body_timeout: config.http.body_timeout,
+            body_deadline: config.http.body_deadline,
             bodies: BodyBudget::new(config.http.max_buffered_bytes),
             exec_timeout_s: config.sandbox.exec_timeout_s,
             repository,
@@ -176,15 +181,12 @@ impl App {
     }
 }
 
-/// Opens the database of this config, makes the default owner and, where keys are asked for, the first key.
+/// Opens the database of this config and makes the default owner. The first key is made by who serves, not by commands
+/// beside it, whose environment may be another.
 pub async fn open_repository(config: &Config, parts: &Parts) -> Result<Repository, AppError> {
     make_data_dir(config)?;
     let repository = Repository::open(&config.database, Arc::clone(&parts.clock)).await?;
     keys::ensure_default_owner(&repository).await?;
-    if config.identity == IdentityConfig::OtariKey {
-        let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
-        keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
-    }
     Ok(repository)
 }
 

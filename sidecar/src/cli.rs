@@ -6,7 +6,7 @@ mod health;
 mod keys;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::app::{self, App, AppError, Parts};
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigProblem, Environment};
-use crate::envoy_config::{self, RenderError};
+use crate::envoy_config::{self, RenderError, Surroundings};
 use crate::ids::SystemIds;
 use crate::private;
 use crate::telemetry;
@@ -112,14 +112,16 @@ fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
             Command::EnvoyConfig { file, filter, plugin_config: plugin_only, output } => {
                 let config = load(&file, env)?;
                 let text =
-                    if plugin_only { plugin_config(&config, &parts) } else { envoy_config(&config, filter, &parts) }?;
+                    if plugin_only { plugin_config(&config, &parts) } else { envoy_config(&config, &filter, &parts) }?;
                 match output {
                     Some(path) => Ok(private::replace(&path, text.as_bytes())?),
                     None => Ok(io::stdout().write_all(text.as_bytes())?),
                 }
             }
             Command::CheckConfig(file) => {
-                load(&file, env)?;
+                for warning in load(&file, env)?.warnings {
+                    writeln!(io::stderr(), "otari-sidecar: warning: {warning}")?;
+                }
                 Ok(writeln!(io::stdout(), "{} is good", file.config.display())?)
             }
             Command::Keys { file, command } => keys::run(command, &load(&file, env)?, &parts).await,
@@ -138,8 +140,8 @@ fn load(file: &ConfigFile, env: &Environment) -> Result<Config, CommandError> {
 
 async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
     telemetry::start_log(&config.log);
-    for name in &config.ignored_environment {
-        tracing::warn!(variable = name, "this variable starts with OTARI_ but is no key of the configuration");
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
     }
     // Before anything is built: a signal during the start must stop it too, and not kill it half-way.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -160,7 +162,7 @@ fn plugin_config(config: &Config, parts: &Parts) -> Result<String, CommandError>
     Ok(serde_json::to_string(&config.filter_config(&secret)).map_err(io::Error::other)? + "\n")
 }
 
-fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<String, CommandError> {
+fn envoy_config(config: &Config, filter: &Path, parts: &Parts) -> Result<String, CommandError> {
     if config.model_url.is_some() {
         let text = "model_url is set, so Envoy and its routes are your mesh's: add the filter and two routes as \
                     envoy/README.md says; --plugin-config prints the filter's configuration";
@@ -177,7 +179,8 @@ fn envoy_config(config: &Config, filter: PathBuf, parts: &Parts) -> Result<Strin
         return Err(CommandError::Refused(text));
     };
     let secret = app::hop_secret(config, &*parts.ids)?;
-    Ok(envoy_config::render(&config.envoy_input(&secret, filter, ca_bundle))?)
+    let around = Surroundings { hop_secret: &secret, wasm: &filter, ca_bundle: &ca_bundle };
+    Ok(envoy_config::render(config, around)?)
 }
 
 fn list(problems: &[ConfigProblem]) -> String {

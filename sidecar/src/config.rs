@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: only this module reads the environment, and a `Config` that exists has no problem left in it.
 
+mod base_url;
 mod environment;
 pub mod keys;
 mod models;
@@ -19,14 +20,13 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
-use crate::envoy_config::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
-pub use crate::envoy_config::ListenAddress;
+pub use base_url::BaseUrl;
 pub use environment::{Environment, Secret};
 pub use problem::ConfigProblem;
 
@@ -58,7 +58,7 @@ pub struct Config {
     pub roots: Vec<String>,
     /// Who runs declared code by default.
     pub code_execution_executor: Preference,
-    /// Whether the filter answers `/otari/explain`.
+    /// Whether anybody may ask the filter what it would decide, and without identity the sidecar too.
     pub explain: bool,
     /// How callers are known.
     pub identity: IdentityConfig,
@@ -76,16 +76,23 @@ pub struct Config {
     pub upstream: ModelLimits,
     /// Limits of the sidecar's listener.
     pub http: HttpConfig,
-    /// Files and blobs.
-    pub files: FilesConfig,
     /// The log.
     pub log: LogConfig,
     /// `OTARI_BOOTSTRAP_KEY`.
     pub bootstrap_key: Option<Secret>,
     /// `OTARI_MASTER_KEY`; without it the admin routes are off.
     pub master_key: Option<Secret>,
-    /// Variables that start with `OTARI_` and mean nothing here; a person may have misspelt one.
-    pub ignored_environment: Vec<String>,
+    /// What was set and changes nothing, a sentence each; whoever set it is to be told.
+    pub warnings: Vec<String>,
+}
+
+/// Where the sidecar listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// A Unix socket, absolute path.
+    Unix(PathBuf),
+    /// A TCP address; the hop secret alone protects it.
+    Tcp(SocketAddr),
 }
 
 /// One provider.
@@ -93,8 +100,8 @@ pub struct Config {
 pub struct Provider {
     /// What it is, and so what it runs natively.
     pub kind: ProviderKind,
-    /// Its address, without a slash at the end.
-    pub base_url: String,
+    /// Its address; `None` in a mesh, which has routes of its own.
+    pub base_url: Option<BaseUrl>,
     /// Variable with the operator's own credential, for Envoy to add.
     pub api_key_env: Option<String>,
     /// Wires it serves, most natural first.
@@ -119,6 +126,8 @@ pub struct SandboxConfig {
     pub backend: SandboxBackendConfig,
     /// Wall clock of one execution, seconds.
     pub exec_timeout_s: u32,
+    /// Sessions alive at once of one workspace.
+    pub max_sessions_per_workspace: usize,
     /// Images a workspace's policy may name.
     pub allowed_images: Vec<String>,
 }
@@ -145,25 +154,10 @@ pub struct HttpConfig {
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
+    /// Longest time of a whole request body, at Envoy and here.
+    pub body_deadline: Duration,
     /// How long a stop waits for open requests, and again for sandboxes.
     pub drain_timeout: Duration,
-}
-
-/// `files`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilesConfig {
-    /// Where blobs are.
-    pub url: String,
-    /// Longest upload.
-    pub max_bytes: u64,
-    /// Files kept of one execution.
-    pub output_max_files: u32,
-    /// Bytes kept of one execution's files.
-    pub output_max_bytes: u64,
-    /// Age at which files are swept.
-    pub retention_hours: Option<u64>,
-    /// How often; zero never.
-    pub sweep_interval: Duration,
 }
 
 /// `log`.
@@ -173,6 +167,15 @@ pub struct LogConfig {
     pub json: bool,
     /// Directives.
     pub level: String,
+}
+
+impl std::fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
 }
 
 impl Config {
@@ -211,28 +214,6 @@ impl Config {
             static_pins: self.policy.static_pins.clone(),
             providers_routed: self.model_url.is_none(),
             explain: self.explain,
-        }
-    }
-
-    /// What Envoy's bootstrap is rendered from. `wasm_path` is the built filter, `ca_bundle` what TLS to providers trusts.
-    pub fn envoy_input(&self, hop_secret: &Secret, wasm_path: PathBuf, ca_bundle: PathBuf) -> EnvoyConfigInput {
-        let providers = self.providers.iter().map(|(name, provider)| EnvoyProvider {
-            name: name.clone(),
-            kind: provider.kind,
-            base_url: provider.base_url.clone(),
-            api_key_env: provider.api_key_env.clone(),
-        });
-        EnvoyConfigInput {
-            listen: self.listen,
-            admin_socket: self.admin_socket(),
-            sidecar: self.sidecar_listen.clone(),
-            model_socket: self.model_socket(),
-            hop_secret: hop_secret.expose().to_owned(),
-            providers: providers.collect(),
-            ca_bundle,
-            filter: self.filter_config(hop_secret),
-            wasm_path,
-            timeouts: EnvoyTimeouts::default(),
         }
     }
 

@@ -3,7 +3,6 @@
 //! INVARIANT: what a client sends can pick neither a cluster nor the sidecar: the headers that do are stripped before
 //! the first route match, whether the filter lives or not.
 
-mod base_url;
 mod cluster;
 mod listener;
 mod local_reply;
@@ -11,11 +10,12 @@ mod routes;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use decision::config::{FilterConfig, ProviderKind};
 use serde_json::{Value, json};
 
-use base_url::BaseUrl;
+use crate::config::{BaseUrl, Config, Secret};
 
 /// Bundles of system roots, by distribution; the first that exists is used.
 const CA_BUNDLES: &[&str] = &[
@@ -26,93 +26,35 @@ const CA_BUNDLES: &[&str] = &[
 ];
 /// Envoy's heap, above which it takes no new request: many bodies of `max_body_bytes` at once are the way there.
 const MAX_HEAP_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// Shares of it: from where on memory is given back to the system, the largest streams are cut off, one after the other,
+/// and no request is taken.
+const SHRINK_AT: f64 = 0.8;
+const RESET_FROM: f64 = 0.85;
+const REFUSE_AT: f64 = 0.95;
+/// Streams that hold less than two to this are not told apart.
+const TRACKED_STREAM_POWER: u32 = 20;
 /// Client connections at once.
 const MAX_CLIENT_CONNECTIONS: u64 = 10_000;
 
-/// All that the rendering needs to know.
-#[derive(Debug, Clone)]
-pub struct EnvoyConfigInput {
-    /// The public listener.
-    pub listen: SocketAddr,
-    /// Envoy's admin interface, a Unix socket: whoever reaches it can stop Envoy.
-    pub admin_socket: PathBuf,
-    /// Where the sidecar listens.
-    pub sidecar: ListenAddress,
-    /// The model listener, for the sidecar's calls to models; a Unix socket.
-    pub model_socket: PathBuf,
-    /// What Envoy's routes to the sidecar prove themselves with.
-    pub hop_secret: String,
-    /// The providers, each a cluster.
-    pub providers: Vec<EnvoyProvider>,
-    /// Certificates that TLS to providers trusts; [`system_ca_bundle`] finds the system's.
-    pub ca_bundle: PathBuf,
-    /// The filter's own configuration: identity, models, roots, body limit, policy.
-    pub filter: FilterConfig,
-    /// `filter.wasm`.
-    pub wasm_path: PathBuf,
-    /// Times.
-    pub timeouts: EnvoyTimeouts,
-}
+/// For a TCP or TLS connection to a provider.
+const CONNECT_S: u32 = 5;
+/// Without a byte in either direction on a stream. Streams have no limit as a whole.
+const STREAM_IDLE_S: u32 = 600;
 
-/// Where the sidecar listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// A Unix socket, absolute path.
-    Unix(PathBuf),
-    /// A TCP address; the hop secret alone protects it.
-    Tcp(SocketAddr),
-}
-
-/// One provider as Envoy needs it.
-#[derive(Debug, Clone)]
-pub struct EnvoyProvider {
-    /// Its name in the config, `[a-z0-9_-]`.
-    pub name: String,
-    /// Which header carries its credential.
-    pub kind: ProviderKind,
-    /// `http[s]://host[:port][/path]`. A path that ends in `/v1` stands for the API's root itself.
-    pub base_url: String,
-    /// The environment variable with the credential for clients that bring none.
-    pub api_key_env: Option<String>,
-}
-
-/// Times, in seconds.
+/// What the rendering needs to know beside the configuration.
 #[derive(Debug, Clone, Copy)]
-pub struct EnvoyTimeouts {
-    /// For a TCP or TLS connection to a provider.
-    pub connect_s: u32,
-    /// Without a byte in either direction on a stream. Streams have no limit as a whole.
-    pub stream_idle_s: u32,
-    /// For a whole request, body and all, to arrive.
-    pub request_s: u32,
-}
-
-impl std::fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(address) => write!(f, "{address}"),
-        }
-    }
-}
-
-impl Default for EnvoyTimeouts {
-    fn default() -> Self {
-        Self { connect_s: 5, stream_idle_s: 600, request_s: 3600 }
-    }
+pub struct Surroundings<'a> {
+    /// What Envoy's routes to the sidecar prove themselves with.
+    pub hop_secret: &'a Secret,
+    /// `filter.wasm`.
+    pub wasm: &'a Path,
+    /// Certificates that TLS to providers trusts; [`system_ca_bundle`] finds the system's.
+    pub ca_bundle: &'a Path,
 }
 
 /// Why there is no bootstrap.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// A provider's URL.
-    #[error("providers.{name}.base_url: `{url}` is not http[s]://host[:port][/path]")]
-    BaseUrl {
-        /// The provider.
-        name: String,
-        /// What stands there.
-        url: String,
-    },
     /// A file name that is not UTF-8, which YAML cannot hold.
     #[error("`{}` is not UTF-8: choose another data_dir", .0.display())]
     Path(PathBuf),
@@ -127,48 +69,68 @@ pub fn system_ca_bundle() -> Option<PathBuf> {
 }
 
 /// The bootstrap as YAML. It holds the hop secret: write it readable by its owner alone.
-pub fn render(input: &EnvoyConfigInput) -> Result<String, RenderError> {
-    let bootstrap = bootstrap(input)?;
+pub fn render(config: &Config, around: Surroundings<'_>) -> Result<String, RenderError> {
+    let bootstrap = bootstrap(config, around)?;
     serde_saphyr::to_string(&bootstrap).map_err(|error| RenderError::Write(Box::new(error)))
 }
 
-/// A provider whose URL has been understood.
+/// All of it, for the parts of the rendering.
+struct Input<'a> {
+    config: &'a Config,
+    around: Surroundings<'a>,
+    /// The filter's own configuration: identity, models, roots, body limit, policy.
+    filter: FilterConfig,
+    providers: Vec<Provider<'a>>,
+}
+
+/// A provider with an address, which is a cluster.
 struct Provider<'a> {
-    input: &'a EnvoyProvider,
-    url: BaseUrl,
+    name: &'a str,
+    kind: ProviderKind,
+    url: &'a BaseUrl,
+    api_key_env: Option<&'a str>,
     cluster: String,
 }
 
-fn bootstrap(input: &EnvoyConfigInput) -> Result<Value, RenderError> {
-    let providers = input.providers.iter().map(provider).collect::<Result<Vec<_>, _>>()?;
-    let mut clusters = vec![cluster::sidecar(&input.sidecar)?];
-    for provider in &providers {
-        clusters.push(cluster::provider(provider, input)?);
+fn bootstrap(config: &Config, around: Surroundings<'_>) -> Result<Value, RenderError> {
+    let input = Input { config, around, filter: config.filter_config(around.hop_secret), providers: providers(config) };
+    let mut clusters = vec![cluster::sidecar(&config.sidecar_listen)?];
+    for provider in &input.providers {
+        clusters.push(cluster::provider(provider, around.ca_bundle)?);
     }
     Ok(json!({
         "node": {"id": "otari", "cluster": "otari"},
-        "admin": {"address": pipe(&input.admin_socket)?},
+        "admin": {"address": pipe(&config.admin_socket())?},
         "overload_manager": overload_manager(),
         "stats_config": {"stats_tags": [
             {"tag_name": "otari_outcome", "regex": r"^wasmcustom\.otari\.decided\.((\w+))$"},
             {"tag_name": "otari_problem", "regex": r"^wasmcustom\.otari\.refused\.((\w+))$"},
         ]},
         "static_resources": {
-            "listeners": [listener::public(input, &providers)?, listener::model(input, &providers)?],
+            "listeners": [listener::public(&input)?, listener::model(&input)?],
             "clusters": clusters,
         },
     }))
 }
 
-fn provider(input: &EnvoyProvider) -> Result<Provider<'_>, RenderError> {
-    let url = BaseUrl::parse(&input.base_url)
-        .ok_or_else(|| RenderError::BaseUrl { name: input.name.clone(), url: input.base_url.clone() })?;
-    Ok(Provider { input, url, cluster: format!("provider_{}", input.name) })
+fn providers(config: &Config) -> Vec<Provider<'_>> {
+    let with_address = config.providers.iter().filter_map(|(name, provider)| {
+        Some(Provider {
+            name,
+            kind: provider.kind,
+            url: provider.base_url.as_ref()?,
+            api_key_env: provider.api_key_env.as_deref(),
+            cluster: format!("provider_{name}"),
+        })
+    });
+    with_address.collect()
 }
 
 fn overload_manager() -> Value {
     json!({
         "refresh_interval": "0.25s",
+        // Who holds most of the heap is known for streams of HTTP/2 alone; those of HTTP/1 end by their deadline.
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": TRACKED_STREAM_POWER},
         "resource_monitors": [
             {
                 "name": "envoy.resource_monitors.global_downstream_max_connections",
@@ -185,11 +147,29 @@ fn overload_manager() -> Value {
                 },
             },
         ],
-        "actions": [{
-            "name": "envoy.overload_actions.stop_accepting_requests",
-            "triggers": [{"name": "envoy.resource_monitors.fixed_heap", "threshold": {"value": 0.95}}],
-        }],
+        "actions": [
+            {
+                "name": "envoy.overload_actions.shrink_heap",
+                "triggers": [on_heap(&json!({"threshold": {"value": SHRINK_AT}}))],
+            },
+            {
+                "name": "envoy.overload_actions.reset_high_memory_stream",
+                "triggers": [on_heap(&json!({
+                    "scaled": {"scaling_threshold": RESET_FROM, "saturation_threshold": REFUSE_AT},
+                }))],
+            },
+            {
+                "name": "envoy.overload_actions.stop_accepting_requests",
+                "triggers": [on_heap(&json!({"threshold": {"value": REFUSE_AT}}))],
+            },
+        ],
     })
+}
+
+fn on_heap(when: &Value) -> Value {
+    let mut trigger = when.clone();
+    trigger["name"] = json!("envoy.resource_monitors.fixed_heap");
+    trigger
 }
 
 fn pipe(path: &Path) -> Result<Value, RenderError> {
@@ -202,6 +182,11 @@ fn socket(address: SocketAddr) -> Value {
 
 fn text(path: &Path) -> Result<&str, RenderError> {
     path.to_str().ok_or_else(|| RenderError::Path(path.to_owned()))
+}
+
+/// As Envoy writes times; to the millisecond.
+fn exact(time: Duration) -> String {
+    format!("{}.{:03}s", time.as_secs(), time.subsec_millis())
 }
 
 fn seconds(seconds: u32) -> String {

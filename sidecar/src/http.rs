@@ -34,6 +34,8 @@ use crate::telemetry::Metrics;
 use crate::tool_loop::Engine;
 use crate::upstream::ModelClient;
 
+use fetch::BodyLimits;
+
 pub use budget::BodyBudget;
 pub use refusal::Refusal;
 
@@ -48,6 +50,8 @@ pub struct Services {
     pub master_key: Option<Secret>,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
+    /// Longest time of a whole request body.
+    pub body_deadline: Duration,
     /// Room for request bodies, over all connections.
     pub bodies: BodyBudget,
     /// Longest execution the deployment allows, seconds.
@@ -68,6 +72,13 @@ pub struct Services {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub ids: Arc<dyn IdSource>,
+}
+
+impl Services {
+    /// How a request's body is read.
+    fn body_limits(&self, max_bytes: u64) -> BodyLimits<'_> {
+        BodyLimits { max_bytes, patience: self.body_timeout, deadline: self.body_deadline, budget: &self.bodies }
+    }
 }
 
 /// Every route. What is not a route of our own goes to [`inference`], which decides by the path's meaning.

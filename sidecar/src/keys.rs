@@ -14,8 +14,10 @@ use crate::repository::{NewKey, Repository, RepositoryError};
 
 /// Every key text starts so.
 pub const PREFIX: &str = "otk_";
-/// The row of the bootstrap key.
+/// The row of the bootstrap key that was made here.
 const BOOTSTRAP_ID: &str = "key_bootstrap";
+/// The row of the one that the environment gives.
+const GIVEN_BOOTSTRAP_ID: &str = "key_bootstrap_given";
 /// Longest secret file that is read.
 const SECRET_FILE_MAX_BYTES: u64 = 4096;
 
@@ -84,19 +86,21 @@ pub async fn create(repository: &Repository, ids: &dyn IdSource, request: KeyReq
     Ok(CreatedKey { id: key.id, text })
 }
 
-/// Makes sure that the first key works: the given one, or the one in `file`, which is made if it is missing.
+/// Makes sure that there is a first key: the given one, or the one in `file`, which is made if it is missing. Each has a
+/// row of its own, so that neither takes the other's place: a given key gives way to another given one alone, one made
+/// here to a newly made one (its file was removed), and whatever was revoked stays so.
 pub async fn ensure_bootstrap(
     repository: &Repository,
     ids: &dyn IdSource,
     given: Option<&Secret>,
     file: &Path,
 ) -> Result<(), KeyError> {
-    let text = match given {
-        Some(secret) => secret.clone(),
-        None => secret_file(file, || new_text(ids))?,
+    let (id, text) = match given {
+        Some(secret) => (GIVEN_BOOTSTRAP_ID, secret.clone()),
+        None => (BOOTSTRAP_ID, secret_file(file, || new_text(ids))?),
     };
     let key = NewKey {
-        id: BOOTSTRAP_ID.to_owned(),
+        id: id.to_owned(),
         name: "bootstrap".to_owned(),
         user_id: DEFAULT.to_owned(),
         workspace_id: DEFAULT.to_owned(),

@@ -17,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::repository::{Repository, RepositoryError};
 
+/// Between looks at the database that strangers cause: what a new key may have to wait, and what guessed keys may cost.
+const LOOK_DISTANCE: Duration = Duration::from_millis(100);
+
 /// What the config adds to the database's share of the snapshot.
 #[derive(Debug, Clone)]
 pub struct PolicyBasis {
@@ -37,8 +40,8 @@ pub struct PolicyHolder {
     clock: Arc<dyn Clock>,
     basis: PolicyBasis,
     state: watch::Sender<State>,
-    /// One refresh at a time: the ones who waited find it done.
-    refreshing: Mutex<()>,
+    /// One look at a time; one that begins while others wait is theirs too.
+    looking: Mutex<LastLook>,
 }
 
 /// The snapshot at one moment.
@@ -52,6 +55,13 @@ pub struct CurrentPolicy {
 struct State {
     edition: Arc<Edition>,
     confirmed: Instant,
+}
+
+/// When the last look at the database began, and how it ended.
+#[derive(Debug)]
+struct LastLook {
+    began: Instant,
+    ended: Result<(), Arc<RepositoryError>>,
 }
 
 #[derive(Debug)]
@@ -76,7 +86,8 @@ impl PolicyHolder {
         let confirmed = Instant::now();
         let edition = Arc::new(read(&repository, &basis).await?);
         let state = watch::Sender::new(State { edition, confirmed });
-        Ok(Self { repository, clock, basis, state, refreshing: Mutex::new(()) })
+        let looking = Mutex::new(LastLook { began: confirmed, ended: Ok(()) });
+        Ok(Self { repository, clock, basis, state, looking })
     }
 
     /// The snapshot as it stands.
@@ -86,8 +97,30 @@ impl PolicyHolder {
     }
 
     /// Looks whether anything changed, and if so reads it anew. Costs one row when nothing did.
-    pub async fn refresh(&self) -> Result<(), RepositoryError> {
-        let _one_at_a_time = self.refreshing.lock().await;
+    pub async fn refresh(&self) -> Result<(), Arc<RepositoryError>> {
+        self.look(Duration::ZERO).await
+    }
+
+    /// The same for whoever names a key that nobody knows, or comes while the snapshot is stale: anybody can do that, so
+    /// such looks keep a distance of [`LOOK_DISTANCE`], however many ask.
+    pub async fn refresh_soon(&self) -> Result<(), Arc<RepositoryError>> {
+        self.look(LOOK_DISTANCE).await
+    }
+
+    async fn look(&self, distance: Duration) -> Result<(), Arc<RepositoryError>> {
+        let asked = Instant::now();
+        let mut last = self.looking.lock().await;
+        if last.began > asked {
+            return last.ended.clone();
+        }
+        tokio::time::sleep_until(last.began + distance).await;
+        let began = Instant::now();
+        let ended = self.read_again().await.map_err(Arc::new);
+        *last = LastLook { began, ended: ended.clone() };
+        ended
+    }
+
+    async fn read_again(&self) -> Result<(), RepositoryError> {
         let held = Arc::clone(&self.state.borrow().edition);
         let confirmed = Instant::now();
         let expired = held.expires_at_ms.is_some_and(|at| at <= self.clock.now_ms());

@@ -48,6 +48,8 @@ pub use tally::Tally;
 pub struct RunRequest {
     /// The request's id, as its caller sees it.
     pub request_id: String,
+    /// Whose request it is.
+    pub workspace: String,
     /// The wire the caller speaks.
     pub caller: ApiFormat,
     /// The wires the model is served in.
@@ -172,7 +174,13 @@ impl Engine {
                 ids: Arc::clone(&self.ids),
                 call: Call::None,
             },
-            session: Session::new(reaper, self.tasks.clone(), timeout, asked.request_id.clone()),
+            session: Session::new(
+                reaper,
+                self.tasks.clone(),
+                timeout,
+                asked.request_id.clone(),
+                asked.workspace.clone(),
+            ),
             writer,
             machine: Some(ToolLoop::new(settings)),
             finished: false,

@@ -16,6 +16,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 const PATH_CHANGED: &str = "the path or query cannot be sent on as it stands: send it without `.` and `..`, and with \
     quotation marks, braces and all letters that are no ASCII percent-encoded";
 
+pub use reqwest::Body;
+
 /// Where model calls go.
 #[derive(Debug, Clone)]
 pub enum ModelTarget {
@@ -66,8 +68,8 @@ pub struct ModelCall {
     pub path: String,
     /// Headers besides those the client itself sets (host, content-length, provider); in a mesh the hop's secret is one.
     pub headers: HeaderMap,
-    /// The JSON body.
-    pub body: Bytes,
+    /// The body, whole or as it comes.
+    pub body: Body,
 }
 
 /// The head of a model's answer, with its body still coming.

@@ -94,7 +94,7 @@ keys! {
     CODE_EXECUTION_EXECUTOR: "code_execution_executor", Kind::Choice(&["auto", "otari", "provider"]), Some("auto"),
         "Who runs declared code when neither a workspace's pin nor a header says so.";
     EXPLAIN: "explain", Kind::Bool, Some("false"),
-        "Lets the filter answer `POST /otari/explain` with the decision a request would get.";
+        "Opens `POST /otari/filter/explain`, where the filter tells anybody what it would decide. `POST /otari/explain`, which the sidecar answers, needs a key; with `identity.mode: none` it needs this.";
     IDENTITY_MODE: "identity.mode", Kind::Choice(&["otari_key", "header", "none"]), Some("otari_key"),
         "How user and workspace are known: an otari key, headers written by the mesh's own authentication, or one tenant (loopback only).";
     IDENTITY_USER_HEADER: "identity.user_header", Kind::HeaderName, None,
@@ -127,6 +127,8 @@ keys! {
         "With `embedded`, when the sidecar itself is root: who sandboxes run as, `UID:GID` or a user's name. Never root.";
     SANDBOX_MAX_SESSIONS: "sandbox.max_sessions", Kind::Integer(1, 4096), Some("32"),
         "With `embedded`: sessions alive at once; more are told to come back later.";
+    SANDBOX_MAX_SESSIONS_PER_WORKSPACE: "sandbox.max_sessions_per_workspace", Kind::Integer(1, 4096), None,
+        "Sessions alive at once of one workspace, so that none takes them all. Unset: a quarter of `sandbox.max_sessions`; with `identity.mode: none`, which knows one workspace, all.";
     SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
         "Wall clock one execution may take. A workspace's policy can only lower it.";
     SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),
@@ -178,13 +180,15 @@ keys! {
     UPSTREAM_IDLE_TIMEOUT_MS: "upstream.idle_timeout_ms", Kind::Integer(100, HOUR_MS), Some("300000"),
         "Longest silence within a model's answer.";
     HTTP_MAX_CONNECTIONS: "http.max_connections", Kind::Integer(1, 65_536), Some("1024"),
-        "Connections the sidecar serves at once; more wait to be accepted.";
+        "Connections the sidecar serves at once; on more, only health and the policy snapshot are answered, and the rest is told to come back.";
     HTTP_MAX_BUFFERED_BYTES: "http.max_buffered_bytes", Kind::Integer(1024, BYTES_MAX), Some("1073741824"),
         "Bytes of request bodies the sidecar holds at once, over all connections; further requests are told to come back. At least `max_body_bytes`.";
     HTTP_HEADER_TIMEOUT_MS: "http.header_timeout_ms", Kind::Integer(10, 600_000), Some("30000"),
         "Longest time the head of a request may take to arrive at the sidecar.";
     HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),
         "Longest silence inside a request body.";
+    HTTP_BODY_DEADLINE_MS: "http.body_deadline_ms", Kind::Integer(10, 24 * HOUR_MS), Some("300000"),
+        "Longest time of a whole request body, however it trickles; at Envoy from the first byte of the request on, and again at the sidecar.";
     HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),

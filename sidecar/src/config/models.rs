@@ -7,7 +7,7 @@ use decision::format::ApiFormat;
 use serde_json::{Map, Value};
 
 use super::reader::{Reader, is_env_name, nearest, plain_url, shown};
-use super::{Provider, keys, problem::HIDDEN};
+use super::{BaseUrl, Provider, keys, problem::HIDDEN};
 
 /// Names become Envoy cluster names and header values.
 const PROVIDER_NAME_MAX: usize = 40;
@@ -110,7 +110,7 @@ fn read_provider(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value
     // A provider with a problem stands in the table all the same, so that rules which name it are not blamed as well.
     let kind = kind.unwrap_or(ProviderKind::OpenaiCompatible);
     let wires = wires.unwrap_or_else(|| kind.default_wires().to_vec());
-    Provider { kind, base_url: base_url.unwrap_or_default(), api_key_env, wires }
+    Provider { kind, base_url, api_key_env, wires }
 }
 
 fn read_base_url(
@@ -118,7 +118,7 @@ fn read_base_url(
     path: &str,
     fields: &Map<String, Value>,
     kind: Option<ProviderKind>,
-) -> Option<String> {
+) -> Option<BaseUrl> {
     let place = format!("{path}.base_url");
     let Some(text) = text(reader, path, fields, "base_url") else {
         let known = match kind? {
@@ -131,9 +131,10 @@ fn read_base_url(
                 return None;
             }
         };
-        return Some(known.to_owned());
+        return BaseUrl::parse(known);
     };
-    let Some(url) = plain_url(&text) else {
+    // The one knows what a URL may hold, the other takes it apart.
+    let Some(url) = plain_url(&text).and_then(|url| BaseUrl::parse(&url)) else {
         reader.problem(
             place,
             shown(&Value::String(text)),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
-    Config, ConfigProblem, Environment, FilesConfig, HttpConfig, ListenAddress, LogConfig, PolicyConfig,
+    Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig,
     SandboxBackendConfig, SandboxConfig, Secret, keys, models,
 };
 use crate::repository::Database;
@@ -24,6 +24,8 @@ const BOOTSTRAP_KEY: &str = "OTARI_BOOTSTRAP_KEY";
 const MASTER_KEY: &str = "OTARI_MASTER_KEY";
 /// Shortest key a person may choose; ours have 128 random bits.
 const SECRET_MIN_CHARS: usize = 16;
+/// A workspace gets one in so many sessions, unless the file says otherwise.
+const DEFAULT_SHARE: usize = 4;
 /// Longest name of a session image.
 const IMAGE_MAX_CHARS: usize = 255;
 /// The system's limit on the path of a Unix socket.
@@ -51,6 +53,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
     let sidecar_socket = || ListenAddress::Unix(data_dir.join("sidecar.sock"));
     let providers = models::read_providers(reader);
     let models = models::read_models(reader, &providers);
+    let identity = read_identity(reader);
     Config {
         listen: reader.address(&keys::LISTEN),
         database: read_database(reader, &data_dir),
@@ -61,11 +64,10 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         roots: read_roots(reader),
         code_execution_executor: preference(reader.choice(&keys::CODE_EXECUTION_EXECUTOR)),
         explain: reader.boolean(&keys::EXPLAIN),
-        identity: read_identity(reader),
         providers,
         models,
         policy: read_policy(reader),
-        sandbox: read_sandbox(reader, &data_dir),
+        sandbox: read_sandbox(reader, &data_dir, &identity),
         tool_loop: read_tool_loop(reader),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
@@ -77,15 +79,8 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
             max_buffered_bytes: reader.integer(&keys::HTTP_MAX_BUFFERED_BYTES),
             header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
             body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
+            body_deadline: millis(reader, &keys::HTTP_BODY_DEADLINE_MS),
             drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
-        },
-        files: FilesConfig {
-            url: reader.required_text(&keys::FILES_URL),
-            max_bytes: reader.integer(&keys::FILES_MAX_BYTES),
-            output_max_files: reader.small(&keys::FILES_OUTPUT_MAX_FILES),
-            output_max_bytes: reader.integer(&keys::FILES_OUTPUT_MAX_BYTES),
-            retention_hours: reader.optional_integer(&keys::FILES_RETENTION_HOURS),
-            sweep_interval: Duration::from_secs(reader.integer(&keys::FILES_SWEEP_INTERVAL_SEC)),
         },
         log: LogConfig {
             json: reader.choice(&keys::LOG_FORMAT) == "json",
@@ -93,7 +88,8 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         },
         bootstrap_key: read_key(reader, BOOTSTRAP_KEY),
         master_key: read_key(reader, MASTER_KEY),
-        ignored_environment: ignored_environment(reader.env()),
+        warnings: [ignored_environment(reader.env()), unserved_files(reader)].concat(),
+        identity,
         data_dir,
     }
 }
@@ -111,7 +107,7 @@ fn read_database(reader: &mut Reader<'_>, data_dir: &Path) -> Database {
 
 fn read_roots(reader: &mut Reader<'_>) -> Vec<String> {
     let list = match reader.table("roots") {
-        None => return vec!["/v1".to_owned(), "/api/v1".to_owned()],
+        None => return decision::config::default_roots(),
         Some(Value::Array(list)) if !list.is_empty() => list,
         Some(other) => {
             reader.problem("roots", shown(&other), "write a list of path prefixes, such as [/v1, /api/v1]");
@@ -195,7 +191,7 @@ fn read_policy(reader: &mut Reader<'_>) -> PolicyConfig {
     }
 }
 
-fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path) -> SandboxConfig {
+fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path, identity: &IdentityConfig) -> SandboxConfig {
     let backend = reader.choice(&keys::SANDBOX_BACKEND);
     let url = reader.url(&keys::SANDBOX_URL);
     let token = reader.secret(&keys::SANDBOX_TOKEN_ENV);
@@ -230,8 +226,23 @@ fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path) -> SandboxConfig {
             _ => SandboxBackendConfig::Embedded(Box::new(embedded)),
         },
         exec_timeout_s,
+        max_sessions_per_workspace: read_share(reader, identity),
         allowed_images: read_images(reader),
     }
+}
+
+fn read_share(reader: &mut Reader<'_>, identity: &IdentityConfig) -> usize {
+    let all = reader.size(&keys::SANDBOX_MAX_SESSIONS);
+    let share = match reader.optional_integer(&keys::SANDBOX_MAX_SESSIONS_PER_WORKSPACE) {
+        Some(share) => usize::try_from(share).unwrap_or(usize::MAX),
+        None if *identity == IdentityConfig::None => all,
+        None => (all / DEFAULT_SHARE).max(1),
+    };
+    if share > all {
+        let fix = "write no more than sandbox.max_sessions, or more there";
+        reader.problem(keys::SANDBOX_MAX_SESSIONS_PER_WORKSPACE.path, share.to_string(), fix);
+    }
+    share
 }
 
 fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) -> ProcessSettings {
@@ -352,12 +363,25 @@ fn read_key(reader: &mut Reader<'_>, name: &str) -> Option<Secret> {
     Some(Secret::new(text))
 }
 
+/// A person may have misspelt one.
 fn ignored_environment(env: &Environment) -> Vec<String> {
     let known: Vec<_> = keys::ALL.iter().map(keys::Key::env_name).collect();
     env.names("OTARI_")
         .filter(|name| *name != BOOTSTRAP_KEY && *name != MASTER_KEY && !known.iter().any(|known| known == name))
-        .map(str::to_owned)
+        .map(|name| format!("the variable {name} starts with OTARI_ but is no key of the configuration"))
         .collect()
+}
+
+/// Files have their keys, which are checked, but are not served yet.
+fn unserved_files(reader: &mut Reader<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for key in keys::ALL.iter().filter(|key| key.path.starts_with("files.")) {
+        reader.check(key);
+        if reader.is_set(key) {
+            warnings.push(format!("{} changes nothing: this build serves no files and keeps none", key.path));
+        }
+    }
+    warnings
 }
 
 fn preference(word: &str) -> Preference {

@@ -12,7 +12,7 @@ use super::keys::{self, Key, Kind};
 use super::problem::{ConfigProblem, HIDDEN};
 use super::{Environment, ListenAddress};
 
-/// Tables that are not scalar keys; `models.rs` and `read_pins` look inside.
+/// Tables that are not scalar keys; whoever reads them looks inside.
 const TABLES: &[&str] = &["providers", "models", "roots", "policy.static_pins", "sandbox.allowed_images"];
 
 /// Collects values and problems.
@@ -84,6 +84,14 @@ impl<'a> Reader<'a> {
     /// A text that has a default.
     pub(super) fn required_text(&mut self, key: &Key) -> String {
         self.text(key).unwrap_or_default()
+    }
+
+    /// Looks at a value that nobody reads.
+    pub(super) fn check(&mut self, key: &Key) {
+        match key.kind {
+            Kind::Integer(..) => drop(self.optional_integer(key)),
+            _ => drop(self.text(key)),
+        }
     }
 
     /// An absolute path; one in the file is taken from the working directory.

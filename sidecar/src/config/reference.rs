@@ -35,8 +35,8 @@ const TAIL: &str = "
 
 | environment | meaning |
 |---|---|
-| `OTARI_BOOTSTRAP_KEY` | The first key, of user `default` in workspace `default`. Unset: made once, in `data_dir/bootstrap-key`. |
-| `OTARI_MASTER_KEY` | Opens the admin routes (`/v1/workspaces…`). Unset: they are off. |
+| `OTARI_BOOTSTRAP_KEY` | The first key, of user `default` in workspace `default`. Another value takes the place of the one before; leaving it out revokes nothing (`keys revoke key_bootstrap_given` does). Unset: one is made once, in `data_dir/bootstrap-key`. |
+| `OTARI_MASTER_KEY` | Opens the admin routes (`/v1/workspaces…`) and `GET /otari/metrics`, to which Prometheus brings it as `authorization: {credentials_file: …}`. Unset: they are off. |
 ";
 
 /// The whole page.

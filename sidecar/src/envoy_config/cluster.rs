@@ -2,13 +2,13 @@
 //!
 //! INVARIANT: a provider over `https` is verified: its name is in the handshake and in the certificate.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use super::base_url::BaseUrl;
-use super::{EnvoyConfigInput, ListenAddress, Provider, RenderError, seconds, socket, text};
+use super::{CONNECT_S, Provider, RenderError, seconds, socket, text};
+use crate::config::{BaseUrl, ListenAddress, SIDECAR_CLUSTER};
 
-/// Name of the sidecar's cluster.
-pub(super) const SIDECAR: &str = "sidecar";
 /// Requests under way at once to one cluster. Streams last minutes, so this is a limit on clients, not on load.
 const MAX_REQUESTS: u32 = 4096;
 /// An idle connection is closed before servers usually do, so that a request does not meet a closing one.
@@ -22,23 +22,24 @@ pub(super) fn sidecar(address: &ListenAddress) -> Result<Value, RenderError> {
         ListenAddress::Tcp(address) => socket(*address),
     };
     Ok(json!({
-        "name": SIDECAR,
+        "name": SIDECAR_CLUSTER,
         "type": "STATIC",
         "connect_timeout": seconds(SIDECAR_CONNECT_S),
-        "circuit_breakers": circuit_breakers(),
+        // Health goes at high priority: by connections of its own, whatever the others do.
+        "circuit_breakers": circuit_breakers(&["DEFAULT", "HIGH"]),
         "typed_extension_protocol_options": protocol_options(),
-        "load_assignment": load_assignment(SIDECAR, address),
+        "load_assignment": load_assignment(SIDECAR_CLUSTER, address),
     }))
 }
 
-pub(super) fn provider(provider: &Provider<'_>, input: &EnvoyConfigInput) -> Result<Value, RenderError> {
-    let url = &provider.url;
+pub(super) fn provider(provider: &Provider<'_>, ca_bundle: &Path) -> Result<Value, RenderError> {
+    let url = provider.url;
     let mut cluster = json!({
         "name": provider.cluster,
         // A hosted API is one name with many addresses, changing; a server of one's own is all addresses of its name.
         "type": if url.ip().is_some() { "STATIC" } else if url.tls { "LOGICAL_DNS" } else { "STRICT_DNS" },
-        "connect_timeout": seconds(input.timeouts.connect_s),
-        "circuit_breakers": circuit_breakers(),
+        "connect_timeout": seconds(CONNECT_S),
+        "circuit_breakers": circuit_breakers(&["DEFAULT"]),
         "typed_extension_protocol_options": protocol_options(),
         "load_assignment": load_assignment(
             &provider.cluster,
@@ -49,7 +50,7 @@ pub(super) fn provider(provider: &Provider<'_>, input: &EnvoyConfigInput) -> Res
         cluster["dns_lookup_family"] = json!("V4_PREFERRED");
     }
     if url.tls {
-        cluster["transport_socket"] = tls(url, text(&input.ca_bundle)?);
+        cluster["transport_socket"] = tls(url, text(ca_bundle)?);
     }
     Ok(cluster)
 }
@@ -72,13 +73,17 @@ fn tls(url: &BaseUrl, ca_bundle: &str) -> Value {
     json!({"name": "envoy.transport_sockets.tls", "typed_config": context})
 }
 
-fn circuit_breakers() -> Value {
-    json!({"thresholds": [{
-        "max_connections": MAX_REQUESTS,
-        "max_pending_requests": MAX_REQUESTS,
-        "max_requests": MAX_REQUESTS,
-        "max_retries": 0,
-    }]})
+fn circuit_breakers(priorities: &[&str]) -> Value {
+    let limits = |priority: &&str| {
+        json!({
+            "priority": priority,
+            "max_connections": MAX_REQUESTS,
+            "max_pending_requests": MAX_REQUESTS,
+            "max_requests": MAX_REQUESTS,
+            "max_retries": 0,
+        })
+    };
+    json!({"thresholds": priorities.iter().map(limits).collect::<Vec<_>>()})
 }
 
 fn protocol_options() -> Value {

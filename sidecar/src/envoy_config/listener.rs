@@ -6,14 +6,14 @@ use decision::config::IdentityConfig;
 use decision::header;
 use serde_json::{Value, json};
 
-use super::{EnvoyConfigInput, Provider, RenderError, local_reply, pipe, routes, seconds, socket, text};
+use super::{Input, RenderError, STREAM_IDLE_S, exact, local_reply, pipe, routes, seconds, socket, text};
 
 /// How much of a connection is read ahead. The limit of a buffered body stands on the route.
 const READ_AHEAD_BYTES: u32 = 1024 * 1024;
 /// For the whole head of a request to arrive.
 const HEADERS_TIMEOUT_S: u32 = 10;
-/// Idle client connections.
-const CLIENT_IDLE_S: u32 = 3600;
+/// Idle client connections: whoever holds many of them keeps others out.
+const CLIENT_IDLE_S: u32 = 300;
 /// HTTP/2 streams of one client connection.
 const MAX_STREAMS: u32 = 100;
 /// HTTP/2 flow-control windows: enough for a body to keep moving, not for one client to fill the memory.
@@ -22,7 +22,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// Name of the filter, in the chain and in per-route overrides.
 pub(super) const FILTER: &str = "otari";
 
-pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Result<Value, RenderError> {
+pub(super) fn public(input: &Input<'_>) -> Result<Value, RenderError> {
     let mut stripped: Vec<Value> = header::INTERNAL.iter().map(|name| json!({"remove": name})).collect();
     if let IdentityConfig::Header { user, workspace } = &input.filter.identity {
         stripped.extend([json!({"remove": user}), json!({"remove": workspace})]);
@@ -38,22 +38,25 @@ pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Re
             },
         }],
         "request_headers_timeout": seconds(HEADERS_TIMEOUT_S),
-        "request_timeout": seconds(input.timeouts.request_s),
+        "request_timeout": exact(input.config.http.body_deadline),
         "local_reply_config": local_reply::config(&input.filter),
-        "route_config": routes::public(input, providers),
+        "route_config": routes::public(input),
         "http_filters": [wasm(input)?, router()],
         "access_log": [access_log()],
     });
-    Ok(listener("public", socket(input.listen), connection_manager("public", input, manager)))
+    Ok(listener("public", socket(input.config.listen), connection_manager("public", manager)))
 }
 
-pub(super) fn model(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Result<Value, RenderError> {
+pub(super) fn model(input: &Input<'_>) -> Result<Value, RenderError> {
     let manager = json!({
         "local_reply_config": local_reply::config(&input.filter),
-        "route_config": routes::model(input, providers),
+        "route_config": routes::model(input),
         "http_filters": [router()],
     });
-    Ok(listener("model", pipe(&input.model_socket)?, connection_manager("model", input, manager)))
+    let mut listener = listener("model", pipe(&input.config.model_socket())?, connection_manager("model", manager));
+    // A request that was taken is served to its end: its model calls are not refused for want of memory.
+    listener["bypass_overload_manager"] = json!(true);
+    Ok(listener)
 }
 
 fn listener(name: &str, address: Value, manager: Value) -> Value {
@@ -69,7 +72,7 @@ fn listener(name: &str, address: Value, manager: Value) -> Value {
 }
 
 /// What both listeners share; with these settings path, body and headers reach a provider as they came.
-fn connection_manager(name: &str, input: &EnvoyConfigInput, own: Value) -> Value {
+fn connection_manager(name: &str, own: Value) -> Value {
     let mut manager = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": name,
@@ -93,7 +96,7 @@ fn connection_manager(name: &str, input: &EnvoyConfigInput, own: Value) -> Value
             "initial_stream_window_size": STREAM_WINDOW_BYTES,
             "initial_connection_window_size": CONNECTION_WINDOW_BYTES,
         },
-        "stream_idle_timeout": seconds(input.timeouts.stream_idle_s),
+        "stream_idle_timeout": seconds(STREAM_IDLE_S),
     });
     if let (Some(manager), Value::Object(own)) = (manager.as_object_mut(), own) {
         manager.extend(own);
@@ -101,7 +104,7 @@ fn connection_manager(name: &str, input: &EnvoyConfigInput, own: Value) -> Value
     manager
 }
 
-fn wasm(input: &EnvoyConfigInput) -> Result<Value, RenderError> {
+fn wasm(input: &Input<'_>) -> Result<Value, RenderError> {
     let configuration = serde_json::to_string(&input.filter).map_err(|error| RenderError::Write(Box::new(error)))?;
     Ok(json!({
         "name": FILTER,
@@ -119,7 +122,7 @@ fn wasm(input: &EnvoyConfigInput) -> Result<Value, RenderError> {
                     // Constant: a new id for each version would leak the memory of the old ones.
                     "vm_id": FILTER,
                     "runtime": "envoy.wasm.runtime.v8",
-                    "code": {"local": {"filename": text(&input.wasm_path)?}},
+                    "code": {"local": {"filename": text(input.around.wasm)?}},
                 },
             },
         },

@@ -8,7 +8,8 @@ use decision::header;
 use serde_json::{Value, json};
 
 use super::listener::FILTER;
-use super::{EnvoyConfigInput, Provider, cluster, seconds};
+use super::{Input, Provider, STREAM_IDLE_S, seconds};
+use crate::config::SIDECAR_CLUSTER;
 
 /// Paths under each API root that the sidecar serves by itself.
 const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "settings"];
@@ -24,19 +25,19 @@ pub(super) const NOWHERE: &str = "nowhere";
 /// Headers Envoy adds by itself; a provider gets what the client sent.
 const ENVOYS_OWN: &[&str] = &["x-forwarded-proto", "x-envoy-external-address", "x-envoy-internal"];
 
-pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Value {
+pub(super) fn public(input: &Input<'_>) -> Value {
     let mut routes = vec![
         answer(json!({"path": "/healthz/filter"}), 503),
         json!({
             "match": {"path": "/healthz"},
-            "route": {"cluster": cluster::SIDECAR, "timeout": seconds(HEALTH_TIMEOUT_S)},
+            "route": {"cluster": SIDECAR_CLUSTER, "priority": "HIGH", "timeout": seconds(HEALTH_TIMEOUT_S)},
         }),
         answer(json!({"path_separated_prefix": "/otari/internal"}), 404),
     ];
     // What the filter has decided is matched a second time: so it stands before the longer list of paths.
     let decided = json!({"prefix": "/", "headers": [exactly(header::ROUTE, header::ROUTE_SIDECAR)]});
     routes.push(limited(to_sidecar("sidecar", decided, input), input));
-    routes.extend(to_providers(input, providers).into_iter().map(|route| limited(route, input)));
+    routes.extend(to_providers(input).into_iter().map(|route| limited(route, input)));
     if input.filter.explain {
         routes.push(limited(nowhere(json!({"path": "/otari/filter/explain"})), input));
     }
@@ -54,8 +55,8 @@ pub(super) fn public(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Va
     table("public", routes)
 }
 
-pub(super) fn model(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Value {
-    let mut routes = to_providers(input, providers);
+pub(super) fn model(input: &Input<'_>) -> Value {
+    let mut routes = to_providers(input);
     routes.push(nowhere(json!({"prefix": "/"})));
     table("model", routes)
 }
@@ -74,21 +75,21 @@ fn table(name: &str, routes: Vec<Value>) -> Value {
     })
 }
 
-fn to_sidecar(name: &str, when: Value, input: &EnvoyConfigInput) -> Value {
+fn to_sidecar(name: &str, when: Value, input: &Input<'_>) -> Value {
     json!({
         "name": name,
         "match": when,
-        "route": streamed(cluster::SIDECAR, input),
-        "request_headers_to_add": [overwrite(header::HOP, &input.hop_secret)],
+        "route": streamed(SIDECAR_CLUSTER),
+        "request_headers_to_add": [overwrite(header::HOP, input.around.hop_secret.expose())],
     })
 }
 
 /// A client's own credential passes; a client without one gets the operator's.
-fn to_providers(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Vec<Value> {
+fn to_providers(input: &Input<'_>) -> Vec<Value> {
     let mut routes = Vec::new();
-    for provider in providers {
-        let chosen = exactly(header::PROVIDER, &provider.input.name);
-        let Some(variable) = &provider.input.api_key_env else {
+    for provider in &input.providers {
+        let chosen = exactly(header::PROVIDER, provider.name);
+        let Some(variable) = provider.api_key_env else {
             routes.push(to_provider(provider, vec![chosen], None, input));
             continue;
         };
@@ -96,7 +97,7 @@ fn to_providers(input: &EnvoyConfigInput, providers: &[Provider<'_>]) -> Vec<Val
             let own = json!({"name": credential, "present_match": true});
             routes.push(to_provider(provider, vec![chosen.clone(), own], None, input));
         }
-        let added = match provider.input.kind {
+        let added = match provider.kind {
             ProviderKind::Anthropic => overwrite(header::API_KEY, &format!("%ENVIRONMENT({variable})%")),
             ProviderKind::Openai | ProviderKind::OpenaiCompatible => {
                 overwrite(header::AUTHORIZATION, &format!("Bearer %ENVIRONMENT({variable})%"))
@@ -111,10 +112,10 @@ fn to_provider(
     provider: &Provider<'_>,
     headers: Vec<Value>,
     credential: Option<Value>,
-    input: &EnvoyConfigInput,
+    input: &Input<'_>,
 ) -> Value {
     let removed: Vec<&str> = [header::INTERNAL, header::CONTROL, ENVOYS_OWN].concat();
-    let mut action = streamed(&provider.cluster, input);
+    let mut action = streamed(&provider.cluster);
     action["host_rewrite_literal"] = json!(provider.url.authority);
     if let Some(rewrite) = path_rewrite(&provider.url.path, &input.filter) {
         action["regex_rewrite"] = rewrite;
@@ -142,8 +143,8 @@ fn path_rewrite(base_path: &str, filter: &FilterConfig) -> Option<Value> {
 }
 
 /// Streams may last; only silence ends them. Nothing is sent twice: there is no retry policy here or anywhere.
-fn streamed(cluster: &str, input: &EnvoyConfigInput) -> Value {
-    json!({"cluster": cluster, "timeout": "0s", "idle_timeout": seconds(input.timeouts.stream_idle_s)})
+fn streamed(cluster: &str) -> Value {
+    json!({"cluster": cluster, "timeout": "0s", "idle_timeout": seconds(STREAM_IDLE_S)})
 }
 
 fn unfiltered(mut route: Value) -> Value {
@@ -153,7 +154,7 @@ fn unfiltered(mut route: Value) -> Value {
     route
 }
 
-fn limited(mut route: Value, input: &EnvoyConfigInput) -> Value {
+fn limited(mut route: Value, input: &Input<'_>) -> Value {
     route["request_body_buffer_limit"] = json!(input.filter.max_body_bytes.saturating_add(HEADROOM_BYTES));
     route
 }

@@ -1,71 +1,44 @@
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
-use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, PolicySource, ProviderInfo, ProviderKind};
 use expect_test::expect_file;
 use serde_json::{Value, json};
 
-use super::{EnvoyConfigInput, EnvoyProvider, EnvoyTimeouts, ListenAddress, RenderError, bootstrap, render};
+use super::{Surroundings, bootstrap, render};
+use crate::config::{BaseUrl, Config, Environment, Secret};
 
 /// The configuration whose rendering stands in `envoy/`.
-fn example() -> EnvoyConfigInput {
-    let provider = |name: &str, kind, base_url: &str, api_key_env: Option<&str>| EnvoyProvider {
-        name: name.to_owned(),
-        kind,
-        base_url: base_url.to_owned(),
-        api_key_env: api_key_env.map(str::to_owned),
-    };
-    let providers = vec![
-        provider("anthropic", ProviderKind::Anthropic, "https://api.anthropic.com", Some("ANTHROPIC_API_KEY")),
-        provider("openai", ProviderKind::Openai, "https://api.openai.com", Some("OPENAI_API_KEY")),
-        provider("local", ProviderKind::OpenaiCompatible, "http://127.0.0.1:11434", None),
-    ];
-    let rule = |pattern: &str, provider: &str| ModelRule {
-        pattern: pattern.to_owned(),
-        provider: provider.to_owned(),
-        upstream_model: None,
-        wires: None,
-    };
-    EnvoyConfigInput {
-        listen: "127.0.0.1:8080".parse().unwrap(),
-        admin_socket: PathBuf::from("/run/otari/admin.sock"),
-        sidecar: ListenAddress::Unix(PathBuf::from("/run/otari/sidecar.sock")),
-        model_socket: PathBuf::from("/run/otari/model.sock"),
-        hop_secret: "change-me".to_owned(),
-        filter: FilterConfig {
-            identity: IdentityConfig::OtariKey,
-            models: ModelTable {
-                providers: providers
-                    .iter()
-                    .map(|provider| (provider.name.clone(), ProviderInfo { kind: provider.kind, wires: Vec::new() }))
-                    .collect(),
-                rules: vec![rule("claude-*", "anthropic"), rule("gpt-*", "openai"), rule("*", "local")],
-            },
-            roots: decision::config::default_roots(),
-            max_body_bytes: 64 * 1024 * 1024,
-            policy: PolicySource {
-                cluster: "sidecar".to_owned(),
-                authority: "sidecar".to_owned(),
-                path: "/otari/internal/snapshot".to_owned(),
-                poll_ms: 1000,
-                max_age_ms: 30_000,
-                hop_secret: "change-me".to_owned(),
-            },
-            static_pins: BTreeMap::new(),
-            providers_routed: true,
-            explain: false,
-        },
-        providers,
-        ca_bundle: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
-        wasm_path: PathBuf::from("/etc/otari/filter.wasm"),
-        timeouts: EnvoyTimeouts::default(),
-    }
+const EXAMPLE: &str = r#"
+data_dir: /run/otari
+providers:
+  anthropic: {type: anthropic, api_key_env: ANTHROPIC_API_KEY}
+  openai: {type: openai, api_key_env: OPENAI_API_KEY}
+  local: {type: openai_compatible, base_url: "http://127.0.0.1:11434"}
+models:
+  - {match: "claude-*", provider: anthropic}
+  - {match: "gpt-*", provider: openai}
+  - {match: "*", provider: local}
+"#;
+
+fn example() -> Config {
+    Config::parse(EXAMPLE, &Environment::default()).unwrap()
 }
 
-fn rendered(change: impl FnOnce(&mut EnvoyConfigInput)) -> Value {
-    let mut input = example();
-    change(&mut input);
-    bootstrap(&input).unwrap()
+fn with_surroundings<T>(render: impl FnOnce(Surroundings<'_>) -> T) -> T {
+    render(Surroundings {
+        hop_secret: &Secret::new("change-me"),
+        wasm: Path::new("/etc/otari/filter.wasm"),
+        ca_bundle: Path::new("/etc/ssl/certs/ca-certificates.crt"),
+    })
+}
+
+fn yaml() -> String {
+    with_surroundings(|around| render(&example(), around).unwrap())
+}
+
+fn rendered(change: impl FnOnce(&mut Config)) -> Value {
+    let mut config = example();
+    change(&mut config);
+    with_surroundings(|around| bootstrap(&config, around).unwrap())
 }
 
 fn routes(bootstrap: &Value, listener: usize) -> Vec<Value> {
@@ -79,14 +52,13 @@ fn provider_routes(bootstrap: &Value, provider: &str) -> Vec<Value> {
 
 #[test]
 fn the_committed_default_is_fresh() {
-    expect_file!["../../../envoy/envoy.yaml"].assert_eq(&render(&example()).unwrap());
+    expect_file!["../../../envoy/envoy.yaml"].assert_eq(&yaml());
 }
 
 #[test]
 fn the_yaml_says_what_was_meant() {
-    let yaml = render(&example()).unwrap();
-    let read: Value = serde_saphyr::from_str(&yaml).unwrap();
-    assert_eq!(read, bootstrap(&example()).unwrap());
+    let read: Value = serde_saphyr::from_str(&yaml()).unwrap();
+    assert_eq!(read, rendered(|_| {}));
 }
 
 #[test]
@@ -155,7 +127,7 @@ fn a_clients_own_credential_comes_before_the_operators() {
 #[test]
 fn a_path_in_the_base_url_is_put_before_the_requests() {
     let rewrite = |url: &str| {
-        let bootstrap = rendered(|input| input.providers[2].base_url = url.to_owned());
+        let bootstrap = rendered(|config| config.providers.get_mut("local").unwrap().base_url = BaseUrl::parse(url));
         provider_routes(&bootstrap, "provider_local")[0]["route"].get("regex_rewrite").cloned()
     };
     let expected =
@@ -184,15 +156,15 @@ fn https_is_verified_by_name() {
 
 #[test]
 fn nothing_is_tried_again() {
-    let yaml = render(&example()).unwrap();
+    let yaml = yaml();
     assert!(!yaml.contains("retry_policy"));
-    assert_eq!(yaml.matches("max_retries: 0").count(), 4);
+    assert_eq!(yaml.matches("max_retries: 0").count(), 5);
 }
 
 #[test]
 fn identity_headers_of_a_mesh_are_stripped_from_clients() {
-    let identity = IdentityConfig::Header { user: "x-user".to_owned(), workspace: "x-workspace".to_owned() };
-    let bootstrap = rendered(|input| input.filter.identity = identity);
+    let identity = decision::config::IdentityConfig::Header { user: "x-user".to_owned(), workspace: "x-workspace".to_owned() };
+    let bootstrap = rendered(|config| config.identity = identity);
     let manager = &bootstrap["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
     let stripped = manager["early_header_mutation_extensions"][0]["typed_config"]["mutations"].to_string();
     for name in decision::header::INTERNAL.iter().chain(&["x-user", "x-workspace"]) {
@@ -201,9 +173,12 @@ fn identity_headers_of_a_mesh_are_stripped_from_clients() {
 }
 
 #[test]
-fn a_url_that_is_none_names_its_provider() {
-    let mut input = example();
-    input.providers[0].base_url = "api.anthropic.com".to_owned();
-    let error = render(&input).unwrap_err();
-    assert!(matches!(&error, RenderError::BaseUrl { name, .. } if name == "anthropic"), "{error}");
+fn a_request_has_a_deadline_and_a_taken_one_is_served_to_its_end() {
+    let bootstrap = rendered(|config| config.http.body_deadline = std::time::Duration::from_millis(90_500));
+    let listeners = &bootstrap["static_resources"]["listeners"];
+    let manager = |listener: usize| &listeners[listener]["filter_chains"][0]["filters"][0]["typed_config"];
+    assert_eq!(manager(0)["request_timeout"], json!("90.500s"));
+    assert_eq!(manager(1).get("request_timeout"), None);
+    assert_eq!(listeners[0].get("bypass_overload_manager"), None);
+    assert_eq!(listeners[1]["bypass_overload_manager"], json!(true));
 }

@@ -1,4 +1,5 @@
-//! Who may call at all: Envoy, which proves itself by the hop secret; and anybody who asks for health.
+//! Who may call at all: Envoy, which proves itself by the hop secret; and anybody who asks for health. When every
+//! connection is taken: health and the policy snapshot alone.
 
 use std::sync::Arc;
 
@@ -9,8 +10,11 @@ use decision::header;
 use decision::problem::{Origin, Problem, ProblemKind};
 use http::Method;
 
+use super::budget::RETRY_AFTER_S;
 use super::credential::is_secret;
+use super::listener::Reserved;
 use super::{Refusal, Services};
+use crate::config::SNAPSHOT_PATH;
 
 const REFUSED: &str = "this listener serves the gateway's own Envoy only: send requests to the public address";
 
@@ -18,9 +22,19 @@ const REFUSED: &str = "this listener serves the gateway's own Envoy only: send r
 pub(super) async fn admit(State(services): State<Arc<Services>>, request: Request, next: Next) -> Response {
     let is_health = request.method() == Method::GET && request.uri().path() == "/healthz";
     if is_health || came_through_envoy(&services, &request) {
+        let is_urgent = is_health || request.uri().path() == SNAPSHOT_PATH;
+        if request.extensions().get::<Reserved>().is_some() && !is_urgent {
+            return Refusal::from(crowded()).into_response();
+        }
         return next.run(request).await;
     }
     Refusal::from(Problem::new(ProblemKind::PermissionDenied, Origin::Caller, REFUSED)).into_response()
+}
+
+fn crowded() -> Problem {
+    let text = "the gateway serves as many requests as it may (http.max_connections): try again";
+    let problem = Problem::new(ProblemKind::Overloaded, Origin::Gateway, text);
+    Problem { retry_after_s: Some(RETRY_AFTER_S), ..problem }
 }
 
 fn came_through_envoy(services: &Services, request: &Request) -> bool {

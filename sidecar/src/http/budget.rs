@@ -8,7 +8,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What a refused client is told to wait.
-const RETRY_AFTER_S: u32 = 1;
+pub(super) const RETRY_AFTER_S: u32 = 1;
 /// A permit stands for so many bytes.
 const UNIT_BYTES: u64 = 1024;
 

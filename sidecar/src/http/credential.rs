@@ -42,7 +42,7 @@ pub(super) async fn require_any_key(services: &Services, headers: &HeaderMap) ->
     let hash = key_hash(given.as_bytes());
     if services.policy.current().owner(&hash).is_none() {
         // It may be newer than the snapshot.
-        services.policy.refresh().await?;
+        services.policy.refresh_soon().await?;
     }
     let current = services.policy.current();
     if !current.is_fresh() {

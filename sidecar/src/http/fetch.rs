@@ -1,11 +1,17 @@
-//! Reading a request's body within limits of size and patience.
+//! Reading a request's body within limits of size and patience, held or passed on.
 
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use decision::problem::{Origin, Problem, ProblemKind};
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+use tokio::time::{Instant, Sleep};
 
 use super::Refusal;
 use super::budget::{BodyBudget, Share};
@@ -20,9 +26,26 @@ pub(super) struct BodyLimits<'a> {
     pub(super) max_bytes: u64,
     /// Longest silence.
     pub(super) patience: Duration,
+    /// Longest time in all: a byte now and then does not hold a connection for ever.
+    pub(super) deadline: Duration,
     /// What all bodies may take together.
     pub(super) budget: &'a BodyBudget,
 }
+
+/// A body that is passed on as it comes, within the same limits of time.
+pub(super) struct Flowing {
+    /// Never contended: it makes of a body that one task reads one that may be shared.
+    body: Mutex<Body>,
+    patience: Duration,
+    deadline: Instant,
+    /// When the patience ends, or the deadline before it.
+    end: Pin<Box<Sleep>>,
+}
+
+/// The client was too slow.
+#[derive(Debug, thiserror::Error)]
+#[error("the request body took too long")]
+struct TooSlow;
 
 /// A whole body, with its share of the budget.
 #[derive(Debug)]
@@ -33,11 +56,11 @@ pub(super) struct Fetched {
     pub(super) share: Share,
 }
 
-/// Reads a whole body, showing each piece to `look` as it comes.
+/// Reads a whole body, showing each piece to `look` as it comes, which may have seen enough: then the rest stays unread.
 pub(super) async fn whole(
     mut body: Body,
     limits: BodyLimits<'_>,
-    mut look: impl FnMut(&[u8]),
+    mut look: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<Fetched, Refusal> {
     let announced = http_body::Body::size_hint(&body).exact().unwrap_or(0);
     if announced > limits.max_bytes {
@@ -46,22 +69,71 @@ pub(super) async fn whole(
     let room = usize::try_from(announced).unwrap_or(RESERVE_MAX_BYTES).min(RESERVE_MAX_BYTES);
     let mut share = limits.budget.share();
     let mut whole = BytesMut::with_capacity(room);
+    let deadline = Instant::now() + limits.deadline;
     loop {
-        let frame = match tokio::time::timeout(limits.patience, body.frame()).await {
-            Ok(None) => return Ok(Fetched { bytes: whole.freeze(), share }),
+        let end = deadline.min(Instant::now() + limits.patience);
+        let frame = match tokio::time::timeout_at(end, body.frame()).await {
+            Ok(None) => break,
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => return Err(Refusal::from(broken()).caused_by(error)),
-            Err(_) => return Err(broken().into()),
+            Err(_) => return Err(Refusal::from(broken()).caused_by(TooSlow)),
         };
         // Trailers mean nothing here.
         let Ok(piece) = frame.into_data() else { continue };
         let bytes = (whole.len() as u64).saturating_add(piece.len() as u64);
+        if look(&piece).is_break() {
+            break;
+        }
         if bytes > limits.max_bytes {
             return Err(too_large(limits.max_bytes));
         }
         share.grow(bytes)?;
-        look(&piece);
         whole.extend_from_slice(&piece);
+    }
+    Ok(Fetched { bytes: whole.freeze(), share })
+}
+
+/// For bodies that nobody looks into.
+pub(super) fn unseen(_: &[u8]) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+impl Flowing {
+    /// Starts the clock.
+    pub(super) fn new(body: Body, limits: BodyLimits<'_>) -> Self {
+        let (patience, now) = (limits.patience, Instant::now());
+        let deadline = now + limits.deadline;
+        let end = Box::pin(tokio::time::sleep_until(deadline.min(now + patience)));
+        Self { body: Mutex::new(body), patience, deadline, end }
+    }
+
+    fn body(&self) -> std::sync::MutexGuard<'_, Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl http_body::Body for Flowing {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        let body = this.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let polled = Pin::new(body).poll_frame(cx);
+        if polled.is_ready() {
+            let end = this.deadline.min(Instant::now() + this.patience);
+            this.end.as_mut().reset(end);
+            return polled;
+        }
+        this.end.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(TooSlow))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        http_body::Body::is_end_stream(&*self.body())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&*self.body())
     }
 }
 
@@ -71,5 +143,5 @@ fn too_large(max_bytes: u64) -> Refusal {
 }
 
 fn broken() -> Problem {
-    Problem::invalid("the request body did not arrive completely")
+    Problem::invalid("the request body did not arrive completely, or took too long")
 }

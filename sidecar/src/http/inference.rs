@@ -5,6 +5,7 @@
 
 mod edit;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -22,11 +23,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::access::Caller;
 use super::budget::Share;
-use super::fetch::{self, BodyLimits, Fetched};
+use super::fetch::{self, Fetched, Flowing};
 use super::{Refusal, Services};
 use crate::telemetry::chain;
 use crate::tool_loop::{LoopReply, ReplyBody, RunRequest};
-use crate::upstream::{ModelAnswer, ModelCall, UpstreamError};
+use crate::upstream::{self, ModelAnswer, ModelCall, UpstreamError};
 
 /// The word of the outcome that is a refusal.
 const REFUSE: &str = "refuse";
@@ -37,7 +38,14 @@ struct Incoming {
     method: Method,
     path: String,
     headers: HeaderMap,
-    body: Fetched,
+}
+
+/// Its body.
+enum Payload {
+    /// What had to be read before anything could be decided.
+    Held(Fetched),
+    /// What nobody here reads.
+    Flowing(Flowing),
 }
 
 /// The router's fallback: everything that is no route of the control plane.
@@ -78,42 +86,31 @@ async fn decide_and_act(services: &Services, caller: &Caller, request: Request) 
         headers.remove(*name);
     }
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let mut incoming = Incoming {
-        method: head.method,
-        path,
-        headers,
-        body: Fetched { bytes: Bytes::new(), share: services.bodies.share() },
-    };
+    let incoming = Incoming { method: head.method, path, headers };
     let ended = http_body::Body::is_end_stream(&body);
     let (mut exchange, mut step) = begin(services, caller, &incoming, ended);
     if needs_newer_policy(services, &step) {
-        if let Err(error) = services.policy.refresh().await {
+        if let Err(error) = services.policy.refresh_soon().await {
             // The decision knows what to refuse when the policy is stale.
             tracing::error!(error = %chain(&error), "the policy could not be read");
         }
         (exchange, step) = begin(services, caller, &incoming, ended);
     }
-    let refused_early = matches!(step, Step::Refuse(_));
-    if !refused_early {
-        let limits = BodyLimits {
-            max_bytes: services.filter_config.max_body_bytes,
-            patience: services.body_timeout,
-            budget: &services.bodies,
+    let limits = services.body_limits(services.filter_config.max_body_bytes);
+    let payload = if matches!(step, Step::Buffer) {
+        let look = |piece: &[u8]| {
+            exchange.feed(piece);
+            if exchange.settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let undecided = matches!(step, Step::Buffer);
-        incoming.body = fetch::whole(body, limits, |piece| {
-            if undecided {
-                exchange.feed(piece);
-            }
-        })
-        .await?;
-        if undecided {
-            let policy = services.policy.current();
-            step = exchange.finish(&env(services, caller, policy.view()));
-        }
-    }
+        let held = fetch::whole(body, limits, look).await?;
+        let policy = services.policy.current();
+        step = exchange.finish(&env(services, caller, policy.view()));
+        Payload::Held(held)
+    } else {
+        Payload::Flowing(Flowing::new(body, limits))
+    };
     note(services, caller, &step, filters.as_ref());
-    act(services, caller, incoming, step).await
+    act(services, caller, incoming, payload, step).await
 }
 
 fn begin(services: &Services, caller: &Caller, incoming: &Incoming, ended: bool) -> (Exchange, Step) {
@@ -168,7 +165,13 @@ fn note(services: &Services, caller: &Caller, step: &Step, filters: Option<&Head
     );
 }
 
-async fn act(services: &Services, caller: &Caller, incoming: Incoming, step: Step) -> Result<Response, Refusal> {
+async fn act(
+    services: &Services,
+    caller: &Caller,
+    incoming: Incoming,
+    payload: Payload,
+    step: Step,
+) -> Result<Response, Refusal> {
     let mut forward = match step {
         Step::Forward(forward) => forward,
         Step::Refuse(refused) => {
@@ -183,8 +186,12 @@ async fn act(services: &Services, caller: &Caller, incoming: Incoming, step: Ste
     let incoming = Incoming { headers, ..incoming };
     // The target goes its own way; what is left of the forward says the rest.
     match std::mem::replace(&mut forward.target, Target::Sidecar) {
-        Target::Provider(provider) => relay(services, incoming, provider, &forward).await,
-        Target::Loop(run) => code_turn(services, caller, incoming, run, &forward).await,
+        Target::Provider(provider) => relay(services, incoming, payload, provider, &forward).await,
+        Target::Loop(run) => match payload {
+            Payload::Held(body) => code_turn(services, caller, incoming.headers, body, run, &forward).await,
+            // A run is decided by what its body says.
+            Payload::Flowing(_) => Err(undecided()),
+        },
         Target::Sidecar => Err(undecided()),
     }
 }
@@ -213,18 +220,26 @@ fn forward_headers(services: &Services, headers: &HeaderMap, forward: &Forward) 
 async fn relay(
     services: &Services,
     incoming: Incoming,
+    payload: Payload,
     provider: Option<String>,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
-    let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
     // The share is held until the head of the answer is there: then the body has left.
-    let Fetched { bytes: body, share: _share } = incoming.body;
-    let folds = forward.request.minted_history && forward.format == Some(ApiFormat::Messages);
-    let body = edit::edit(body, upstream_model, folds)?;
+    let (body, _share) = match payload {
+        Payload::Flowing(body) => (upstream::Body::wrap(body), None),
+        Payload::Held(Fetched { bytes, share }) => (edited(bytes, forward)?.into(), Some(share)),
+    };
     let call =
         ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
     let answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
     Ok(relayed(answer))
+}
+
+/// The body as its provider can read it.
+fn edited(body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
+    let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
+    let folds = forward.request.minted_history && forward.format == Some(ApiFormat::Messages);
+    edit::edit(body, upstream_model, folds)
 }
 
 fn relayed(answer: ModelAnswer) -> Response {
@@ -238,7 +253,8 @@ fn relayed(answer: ModelAnswer) -> Response {
 async fn code_turn(
     services: &Services,
     caller: &Caller,
-    incoming: Incoming,
+    headers: HeaderMap,
+    body: Fetched,
     mut run: Run,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
@@ -250,19 +266,20 @@ async fn code_turn(
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
     let asked = RunRequest {
         request_id: caller.request_id.to_string(),
+        workspace: forward.identity.as_ref().map(|identity| identity.workspace.clone()).unwrap_or_default(),
         caller: format,
         model_wires: model.map_or_else(|| vec![format], |model| model.wires.clone()),
         provider: model.map(|model| model.provider.clone()).unwrap_or_default(),
         upstream_model: model.and_then(|model| model.upstream_model.clone()),
-        forward_headers: incoming.headers,
-        body: incoming.body.bytes,
+        forward_headers: headers,
+        body: body.bytes,
         run,
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),
     };
     let reply = services.engine.serve(asked).await;
     reply
-        .map(|reply| looped(reply, incoming.body.share))
+        .map(|reply| looped(reply, body.share))
         .map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
 }
 

@@ -1,16 +1,20 @@
-//! What only Envoy, the filter and the operator ask for: snapshot, metrics, explanations.
+//! What only the filter, the operator and a curious caller ask for: snapshot, metrics, explanations.
+//!
+//! INVARIANT: the snapshot has no public route; nothing else here is answered, or read, without a credential.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use decision::config::IdentityConfig;
+use decision::problem::{Origin, Problem, ProblemKind};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
 
-use super::fetch::{self, BodyLimits};
-use super::{Refusal, Services};
+use super::fetch;
+use super::{Refusal, Services, credential};
 
 /// Longest case that is explained; it holds a config, a snapshot and a request.
 const EXPLAIN_MAX_BYTES: u64 = 4 << 20;
@@ -37,8 +41,9 @@ pub(super) async fn snapshot(State(services): State<Arc<Services>>, headers: Hea
     Ok(response)
 }
 
-/// Prometheus text.
-pub(super) async fn metrics(State(services): State<Arc<Services>>) -> Result<Response, Refusal> {
+/// Prometheus text, for the admin: the counters are of all workspaces together.
+pub(super) async fn metrics(State(services): State<Arc<Services>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    credential::require_master_key(&services, &headers)?;
     services.metrics.observe_policy(services.policy.current().version(), services.policy.sandbox_available());
     services.metrics.observe_bodies(services.bodies.held_bytes());
     let mut response = Response::new(Body::from(services.metrics.render().map_err(Refusal::internal)?));
@@ -47,10 +52,15 @@ pub(super) async fn metrics(State(services): State<Arc<Services>>) -> Result<Res
     Ok(response)
 }
 
-/// What the decision would be; reads nothing but the case.
+/// What the decision would be; reads nothing but the case. Where callers have no keys, only if `explain` opens it.
 pub(super) async fn explain(State(services): State<Arc<Services>>, request: Request) -> Result<Response, Refusal> {
-    let limits = BodyLimits { max_bytes: EXPLAIN_MAX_BYTES, patience: services.body_timeout, budget: &services.bodies };
-    let case = fetch::whole(request.into_body(), limits, |_| {}).await?;
+    if matches!(services.filter_config.identity, IdentityConfig::None) && !services.filter_config.explain {
+        let text = "explanations are off: set `explain: true` in the gateway's configuration";
+        return Err(Problem::new(ProblemKind::PermissionDenied, Origin::Caller, text).into());
+    }
+    credential::require_any_key(&services, request.headers()).await?;
+    let limits = services.body_limits(EXPLAIN_MAX_BYTES);
+    let case = fetch::whole(request.into_body(), limits, fetch::unseen).await?;
     Ok(json_bytes(StatusCode::OK, decision::explain::explain(&case.bytes).into()))
 }
 

@@ -1,6 +1,8 @@
 //! Accepting connections on a Unix socket or a TCP address, and ending them in good order.
 //!
-//! INVARIANT: no more than `http.max_connections` at once, and a drain waits for every one of them until its deadline.
+//! INVARIANT: no more than `http.max_connections` and a small reserve at once; a connection of the reserve answers one
+//! request, and only one that must be answered when everything else is full. A drain waits for every connection until its
+//! deadline.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -30,6 +32,9 @@ const HEADERS_MAX: usize = 200;
 /// Pause after a failed accept, which is mostly a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections beside `http.max_connections`: for health and the policy snapshot, and to tell the rest to come back.
+const RESERVED_CONNECTIONS: usize = 32;
+
 /// Limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct ListenerLimits {
@@ -47,6 +52,10 @@ pub struct Ending {
     /// Every connection ends now.
     pub abandon: CancellationToken,
 }
+
+/// An extension of requests on a connection of the reserve.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reserved;
 
 /// A bound listener.
 #[derive(Debug)]
@@ -86,19 +95,19 @@ impl Listener {
 
     /// Serves until told to stop. Connections are tasks of `tasks`; this returns when no new one is accepted.
     pub async fn serve(self, router: Router, limits: ListenerLimits, ending: Ending, tasks: TaskTracker) {
-        let room = Arc::new(Semaphore::new(limits.max_connections));
+        let room = Room::new(limits.max_connections);
         let connection = Connection { router, limits, ending: ending.clone() };
         loop {
             let accepted = tokio::select! {
                 () = ending.stop.cancelled() => return,
-                accepted = self.accept(Arc::clone(&room)) => accepted,
+                accepted = self.accept(&room) => accepted,
             };
             match accepted {
-                Ok((Stream::Unix(stream), permit)) => {
-                    tasks.spawn(connection.clone().serve(stream, permit));
+                Ok((Stream::Unix(stream), place)) => {
+                    tasks.spawn(connection.clone().serve(stream, place));
                 }
-                Ok((Stream::Tcp(stream), permit)) => {
-                    tasks.spawn(connection.clone().serve(stream, permit));
+                Ok((Stream::Tcp(stream), place)) => {
+                    tasks.spawn(connection.clone().serve(stream, place));
                 }
                 Err(error) => {
                     tracing::warn!(error = %error, "a connection could not be accepted");
@@ -108,8 +117,7 @@ impl Listener {
         }
     }
 
-    async fn accept(&self, room: Arc<Semaphore>) -> io::Result<(Stream, OwnedSemaphorePermit)> {
-        let permit = room.acquire_owned().await.map_err(io::Error::other)?;
+    async fn accept(&self, room: &Room) -> io::Result<(Stream, Place)> {
         let stream = match &self.socket {
             Socket::Unix(listener, _) => Stream::Unix(listener.accept().await?.0),
             Socket::Tcp(listener) => {
@@ -118,7 +126,8 @@ impl Listener {
                 Stream::Tcp(stream)
             }
         };
-        Ok((stream, permit))
+        // Only now, when it is known who is free: the one connection without a place waits here.
+        Ok((stream, room.place().await?))
     }
 }
 
@@ -136,6 +145,34 @@ enum Stream {
     Tcp(tokio::net::TcpStream),
 }
 
+/// Where connections find their places.
+struct Room {
+    ordinary: Arc<Semaphore>,
+    reserve: Arc<Semaphore>,
+}
+
+/// A connection's place; given back when it is dropped.
+struct Place {
+    reserved: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Room {
+    fn new(max_connections: usize) -> Self {
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self { ordinary: places(max_connections), reserve: places(RESERVED_CONNECTIONS) }
+    }
+
+    async fn place(&self) -> io::Result<Place> {
+        let (permit, reserved) = tokio::select! {
+            biased;
+            permit = Arc::clone(&self.ordinary).acquire_owned() => (permit, false),
+            permit = Arc::clone(&self.reserve).acquire_owned() => (permit, true),
+        };
+        Ok(Place { reserved, _permit: permit.map_err(io::Error::other)? })
+    }
+}
+
 #[derive(Clone)]
 struct Connection {
     router: Router,
@@ -144,13 +181,20 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve<S>(self, stream: S, _permit: OwnedSemaphorePermit)
+    async fn serve<S>(self, stream: S, place: Place)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let router = self.router.map_request(|request: http::Request<Incoming>| request.map(Body::new));
+        let reserved = place.reserved;
+        let router = self.router.map_request(move |mut request: http::Request<Incoming>| {
+            if reserved {
+                request.extensions_mut().insert(Reserved);
+            }
+            request.map(Body::new)
+        });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
+            .keep_alive(!reserved)
             .header_read_timeout(self.limits.header_timeout)
             .max_buf_size(HEAD_MAX_BYTES)
             .max_headers(HEADERS_MAX)

@@ -90,6 +90,12 @@ impl From<RepositoryError> for Refusal {
     }
 }
 
+impl From<Arc<RepositoryError>> for Refusal {
+    fn from(error: Arc<RepositoryError>) -> Self {
+        Self::internal(error)
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());

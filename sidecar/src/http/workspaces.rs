@@ -15,7 +15,7 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::fetch::{self, BodyLimits};
+use super::fetch;
 use super::internal::json_response;
 use super::{Refusal, Services, credential};
 use crate::repository::{PolicyFields, StoredPolicy, Workspace};
@@ -153,8 +153,7 @@ async fn known_workspace(services: &Services, id: IdPath) -> Result<String, Refu
 }
 
 async fn read_json(services: &Services, request: Request) -> Result<Value, Refusal> {
-    let limits = BodyLimits { max_bytes: BODY_MAX_BYTES, patience: services.body_timeout, budget: &services.bodies };
-    let body = fetch::whole(request.into_body(), limits, |_| {}).await?;
+    let body = fetch::whole(request.into_body(), services.body_limits(BODY_MAX_BYTES), fetch::unseen).await?;
     match serde_json::from_slice(&body.bytes) {
         Ok(Value::Object(map)) => Ok(Value::Object(map)),
         Ok(_) => Err(Problem::invalid("the request body must be a JSON object").into()),

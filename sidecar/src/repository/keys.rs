@@ -1,5 +1,9 @@
 //! Otari keys: only their SHA-256 is kept.
 
+use sqlx::Any;
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
+
 use super::{Repository, RepositoryError};
 
 const COLUMNS: &str = "id, name, user_id, workspace_id, created_at_ms, expires_at_ms, revoked_at_ms";
@@ -59,42 +63,20 @@ impl Repository {
     /// Stores a new key.
     pub async fn insert_key(&self, key: &NewKey) -> Result<(), RepositoryError> {
         let mut change = self.begin_change().await?;
-        sqlx::query(
-            "INSERT INTO api_keys (id, name, user_id, workspace_id, sha256, created_at_ms, expires_at_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        )
-        .bind(&key.id)
-        .bind(&key.name)
-        .bind(&key.user_id)
-        .bind(&key.workspace_id)
-        .bind(&key.sha256)
-        .bind(self.clock.now_ms())
-        .bind(key.expires_at_ms)
-        .execute(&mut *change)
-        .await?;
+        self.insertion(key, "").execute(&mut *change).await?;
         Ok(change.commit().await?)
     }
 
-    /// Stores a key under a fixed id. The same text again changes nothing, so that a revoked key stays revoked; another
-    /// text replaces it.
+    /// Stores a key under a fixed id, in the place of another text there. A text that is known already, under whatever
+    /// id, changes nothing: so a revoked key stays revoked.
     pub async fn put_key(&self, key: &NewKey) -> Result<(), RepositoryError> {
         let mut change = self.begin_change().await?;
-        sqlx::query(
-            "INSERT INTO api_keys (id, name, user_id, workspace_id, sha256, created_at_ms, expires_at_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) \
-             ON CONFLICT (id) DO UPDATE SET sha256 = excluded.sha256, created_at_ms = excluded.created_at_ms, \
-             expires_at_ms = excluded.expires_at_ms, revoked_at_ms = NULL \
-             WHERE api_keys.sha256 <> excluded.sha256",
-        )
-        .bind(&key.id)
-        .bind(&key.name)
-        .bind(&key.user_id)
-        .bind(&key.workspace_id)
-        .bind(&key.sha256)
-        .bind(self.clock.now_ms())
-        .bind(key.expires_at_ms)
-        .execute(&mut *change)
-        .await?;
+        sqlx::query("DELETE FROM api_keys WHERE id = $1 AND sha256 <> $2")
+            .bind(&key.id)
+            .bind(&key.sha256)
+            .execute(&mut *change)
+            .await?;
+        self.insertion(key, "ON CONFLICT DO NOTHING").execute(&mut *change).await?;
         Ok(change.commit().await?)
     }
 
@@ -138,6 +120,20 @@ impl Repository {
             .await?;
         change.commit().await?;
         Ok(done.rows_affected() == 1)
+    }
+
+    fn insertion<'k>(&self, key: &'k NewKey, on_conflict: &str) -> Query<'k, Any, AnyArguments> {
+        sqlx::query(sqlx::AssertSqlSafe(format!(
+            "INSERT INTO api_keys (id, name, user_id, workspace_id, sha256, created_at_ms, expires_at_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) {on_conflict}"
+        )))
+        .bind(&key.id)
+        .bind(&key.name)
+        .bind(&key.user_id)
+        .bind(&key.workspace_id)
+        .bind(&key.sha256)
+        .bind(self.clock.now_ms())
+        .bind(key.expires_at_ms)
     }
 }
 

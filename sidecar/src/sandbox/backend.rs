@@ -34,6 +34,8 @@ pub struct SessionId(pub String);
 /// What a new session is asked to be.
 #[derive(Debug, Clone, Default)]
 pub struct SessionSpec {
+    /// Whose code it runs; a share of the sessions is all that one workspace gets. Not told to the backend.
+    pub workspace: String,
     /// How long the session may stand unused, a hint the backend may only lower.
     pub idle_timeout: Option<Duration>,
     /// How long the session may live in all, a hint the backend may only lower.

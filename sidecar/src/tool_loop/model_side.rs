@@ -54,7 +54,7 @@ impl ModelSide {
             provider: self.provider.clone(),
             path: self.wires.model.path().to_owned(),
             headers: self.headers.clone(),
-            body: self.request.body(kind),
+            body: self.request.body(kind).into(),
         };
         let client = self.client.clone();
         self.call = Call::Opening(async move { client.send(call).await }.boxed());

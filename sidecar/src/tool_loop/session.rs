@@ -20,6 +20,7 @@ pub(super) struct Session {
     tasks: TaskTracker,
     timeout: Duration,
     request_id: String,
+    spec: SessionSpec,
     state: State,
     /// Calls that wait for the one before them: they share an interpreter.
     waiting: VecDeque<(usize, String)>,
@@ -43,12 +44,19 @@ pub(super) enum Happened {
 }
 
 impl Session {
-    pub(super) fn new(reaper: Reaper, tasks: TaskTracker, timeout: Duration, request_id: String) -> Self {
+    pub(super) fn new(
+        reaper: Reaper,
+        tasks: TaskTracker,
+        timeout: Duration,
+        request_id: String,
+        workspace: String,
+    ) -> Self {
         Self {
             reaper,
             tasks,
             timeout,
             request_id,
+            spec: SessionSpec { workspace, ..SessionSpec::default() },
             state: State::None,
             waiting: VecDeque::new(),
             has_run: false,
@@ -59,7 +67,7 @@ impl Session {
     /// There will be a call: opens a session unless there is one. One lost meanwhile is replaced by a fresh one.
     pub(super) fn prepare(&mut self) {
         if matches!(self.state, State::None) {
-            self.state = State::Opening(lease(&self.reaper, &self.tasks));
+            self.state = State::Opening(lease(&self.reaper, &self.tasks, &self.spec));
         }
     }
 
@@ -142,12 +150,16 @@ impl Session {
 }
 
 /// Opens a session in a task of its own: half-made sessions must not be dropped, only finished ones are given back.
-fn lease(reaper: &Reaper, tasks: &TaskTracker) -> oneshot::Receiver<Result<Lease, SandboxError>> {
+fn lease(
+    reaper: &Reaper,
+    tasks: &TaskTracker,
+    spec: &SessionSpec,
+) -> oneshot::Receiver<Result<Lease, SandboxError>> {
     let (opened, receiver) = oneshot::channel();
-    let reaper = reaper.clone();
+    let (reaper, spec) = (reaper.clone(), spec.clone());
     tasks.spawn(async move {
         // Nobody waits any more: the lease in the refused message is dropped, which gives the session back.
-        drop(opened.send(reaper.lease(&SessionSpec::default()).await));
+        drop(opened.send(reaper.lease(&spec).await));
     });
     receiver
 }

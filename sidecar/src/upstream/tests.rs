@@ -21,7 +21,7 @@ async fn a_target_that_does_not_listen_is_unreachable() {
         provider: "local".to_owned(),
         path: "/v1/messages".to_owned(),
         headers: HeaderMap::new(),
-        body: Bytes::new(),
+        body: Bytes::new().into(),
     };
     assert!(matches!(client.send(call).await, Err(UpstreamError::Unreachable(_))));
 }
@@ -36,7 +36,7 @@ async fn a_path_that_would_be_rewritten_is_not_sent() {
             provider: "local".to_owned(),
             path: path.to_owned(),
             headers: HeaderMap::new(),
-            body: Bytes::new(),
+            body: Bytes::new().into(),
         };
         assert!(matches!(client.send(call).await, Err(UpstreamError::PathChanged)), "{path}");
     }
@@ -72,7 +72,7 @@ fn call() -> ModelCall {
     headers.insert("content-length", HeaderValue::from_static("99"));
     headers.insert("host", HeaderValue::from_static("elsewhere"));
     let body = Bytes::from_static(b"{\"a\":1}");
-    ModelCall { provider: "local".to_owned(), path: "/v1/messages?x=1".to_owned(), headers, body }
+    ModelCall { provider: "local".to_owned(), path: "/v1/messages?x=1".to_owned(), headers, body: body.into() }
 }
 
 #[tokio::test]

@@ -245,7 +245,7 @@ impl Bench {
     pub(super) async fn new(script: Vec<Answer>, limits: Limits) -> Self {
         let (model, models) = Model::serve(script).await;
         let sandbox = Arc::new(Canned::default());
-        let (reaper, reaping) = Reaper::new(sandbox.clone());
+        let (reaper, reaping) = Reaper::new(sandbox.clone(), usize::MAX);
         let tasks = TaskTracker::new();
         tasks.spawn(reaping);
         let engine = Engine {
@@ -297,6 +297,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
     };
     RunRequest {
         request_id: "req_otr1".to_owned(),
+        workspace: "team".to_owned(),
         caller: ApiFormat::Messages,
         model_wires: vec![model_wire],
         provider: "local".to_owned(),

@@ -6,19 +6,22 @@ use std::net::IpAddr;
 
 /// Scheme, host, port and path of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BaseUrl {
-    pub(super) tls: bool,
+pub struct BaseUrl {
+    /// Over TLS.
+    pub tls: bool,
     /// Without the brackets of an IPv6 address.
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) path: String,
+    pub host: String,
+    /// The scheme's own unless it says another.
+    pub port: u16,
+    /// In front of every request's path.
+    pub path: String,
     /// What the `host` header says: the port is left out where the scheme implies it.
-    pub(super) authority: String,
+    pub authority: String,
 }
 
 impl BaseUrl {
     /// `None` for anything but `http[s]://host[:port][/path]`: no credentials, no query.
-    pub(super) fn parse(url: &str) -> Option<Self> {
+    pub fn parse(url: &str) -> Option<Self> {
         let uri: http::Uri = url.parse().ok()?;
         let tls = match uri.scheme_str()? {
             "https" => true,
@@ -42,7 +45,7 @@ impl BaseUrl {
     }
 
     /// The host as an address, if it is one.
-    pub(super) fn ip(&self) -> Option<IpAddr> {
+    pub fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 }
