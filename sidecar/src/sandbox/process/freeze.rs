@@ -59,7 +59,9 @@ pub(super) fn is_frozen(init: Pid) -> bool {
 }
 
 fn signal_all(init: Pid, signal: Signal) {
-    members(init).iter().for_each(|process| process.signal(signal));
+    for process in members(init) {
+        process.signal(signal);
+    }
 }
 
 /// Every process of the session but its process 1, which runs nobody's code.

@@ -184,6 +184,7 @@ impl Watch {
 
 impl Guard {
     /// Begins to watch. A strike kills the session.
+    #[expect(clippy::disallowed_methods, reason = "ends with its interpreter, which the drain waits for")]
     pub(super) fn start(watch: Arc<Watch>, killer: Arc<Killer>) -> Self {
         let (running, calls) = watch::channel(false);
         let (strike, struck) = watch::channel(None);
@@ -228,7 +229,8 @@ async fn keep(
     let mut in_flight = 0;
     let mut called = false;
     loop {
-        let every = if *running.borrow_and_update() { EVERY } else { EVERY_IDLE };
+        // Not marked as seen: a call that began and ended during the last look is still to be looked at.
+        let every = if *running.borrow() { EVERY } else { EVERY_IDLE };
         let changed = tokio::select! {
             changed = running.changed() => {
                 if changed.is_err() {
@@ -244,11 +246,11 @@ async fn keep(
             continue;
         }
         let with_disk = changed || (busy && Instant::now() >= next_disk);
-        let looker = Arc::clone(&watch);
+        let eye = Arc::clone(&watch);
         let looked = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
-            let strike = looker.look(with_disk, &mut in_flight);
-            (strike, in_flight, begun.elapsed(), !busy && !freeze::is_frozen(looker.init))
+            let strike = eye.look(with_disk, &mut in_flight);
+            (strike, in_flight, begun.elapsed(), !busy && !freeze::is_frozen(eye.init))
         });
         // The runtime is shutting down.
         let Ok((strike, flights, took, awake)) = looked.await else { return };

@@ -97,12 +97,12 @@ async fn who_cannot_be_watched_is_killed() {
 /// States of the processes that have `marker` in their command line.
 fn states(marker: &str) -> Vec<char> {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let marked = processes.filter(|path| {
+    let found = processes.filter(|path| {
         let command = fs::read(path.join("cmdline")).unwrap_or_default();
         command.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
     });
     let state = |stat: String| stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
-    marked.filter_map(|path| fs::read_to_string(path.join("stat")).ok().and_then(state)).collect()
+    found.filter_map(|path| fs::read_to_string(path.join("stat")).ok().and_then(state)).collect()
 }
 
 #[tokio::test]
