@@ -3,11 +3,11 @@
 use std::fmt::Debug;
 
 /// Prefix of the `server_tool_use` ids we mint on the Messages wire.
-pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
+pub const SERVER_TOOL_USE: &str = decision::request::SERVER_TOOL_USE;
 /// Prefix of container ids.
-pub const CONTAINER: &str = "otari_cntr_";
+pub const CONTAINER: &str = decision::request::OWN_CONTAINER;
 /// Prefix of request ids.
-pub const REQUEST: &str = "req_otr";
+pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;
 
 /// Where randomness comes from.
 pub trait IdSource: Send + Sync + Debug {

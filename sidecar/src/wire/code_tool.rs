@@ -33,14 +33,6 @@ pub fn free_name<'a>(taken: impl Iterator<Item = &'a str> + Clone) -> String {
     candidates.into_iter().find(|name| is_free(name)).unwrap_or_else(|| format!("otari_{NAME}"))
 }
 
-/// Does a `tool_choice` of this name mean a declaration that is claimed? A function of the caller's own comes first.
-pub fn names_claimed(run: &Run, name: &str) -> bool {
-    run.claimed.iter().any(|declaration| match &declaration.name {
-        Some(declared) => declared == name,
-        None => declaration.keyword.text() == name || name == NAME,
-    })
-}
-
 /// The purpose hint as it stands in front of the system text.
 pub fn hint_text(run: &Run, tool_name: &str) -> Option<String> {
     let hint = run.purpose_hint.as_deref()?.trim();

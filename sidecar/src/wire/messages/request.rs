@@ -180,7 +180,7 @@ impl<'a> Tools<'a> {
 fn retarget(mut value: Value, run: &Run, names: &[String], tool_name: &str) -> Choice {
     let kind = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let ours = kind == "tool" && !names.contains(&name) && code_tool::names_claimed(run, &name);
+    let ours = kind == "tool" && !names.contains(&name) && run.claims(Some(&kind), Some(&name));
     if let (true, Value::Object(choice)) = (ours, &mut value) {
         choice.insert("name".to_owned(), tool_name.into());
     }

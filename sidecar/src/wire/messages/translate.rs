@@ -94,7 +94,7 @@ fn read_choice(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conv
             let name = take_text(&mut choice, "name").unwrap_or_default();
             if conversation.functions.iter().any(|function| function.name == name) {
                 Choice::Function(name)
-            } else if code_tool::names_claimed(run, &name) {
+            } else if run.claims(Some("tool"), Some(&name)) {
                 Choice::Code
             } else {
                 let message =
