@@ -94,11 +94,11 @@ enum Claim {
 impl Carriers {
     /// Reads the head.
     pub(crate) fn read(head: &RequestHead<'_>) -> Self {
-        let carried = [header::AUTHORIZATION, header::API_KEY].into_iter().flat_map(|header| {
+        let keys = [header::AUTHORIZATION, header::API_KEY].into_iter().flat_map(|header| {
             head.values(header).filter_map(move |value| carried(header.as_bytes(), value).map(|key| (header, key)))
         });
         let carrier = |(header, key)| Carrier { header, hash: key_hash(key), minted: leak::is_minted(key) };
-        Self(carried.map(carrier).collect())
+        Self(keys.map(carrier).collect())
     }
 
     /// Those that carry a key of ours: they end here.
@@ -136,7 +136,7 @@ impl Caller {
         };
         let snapshot = match policy {
             PolicyView::Fresh(snapshot) => snapshot,
-            PolicyView::Stale => return Err(Reason::PolicyStale),
+            PolicyView::Stale(_) => return Err(Reason::PolicyStale),
             PolicyView::Missing => return Err(Reason::PolicyMissing),
         };
         let owner = snapshot.keys.get(hash).ok_or(Reason::KeyUnverified)?;

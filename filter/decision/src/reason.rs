@@ -57,7 +57,7 @@ reasons! {
     KeyUnknown "key_unknown" "The key is not known."
     IdentityMissing "identity_missing" "The mesh named no user and workspace."
     MethodNotAllowed "method_not_allowed" "The endpoint does not serve this method, or takes no body with it."
-    BodyEncoded "body_encoded" "The body is compressed, so it cannot be inspected."
+    BodyEncoded "body_encoded" "The body is compressed or not in UTF-8, so it cannot be inspected."
     BodyTooLarge "body_too_large" "The body is longer than the limit."
     // Refused for the body.
     BodyMissing "body_missing" "The request has no body."

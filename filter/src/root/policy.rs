@@ -63,7 +63,7 @@ pub(crate) enum Current {
     /// Confirmed within `policy.max_age_ms`.
     Fresh(Rc<Snapshot>),
     /// Confirmed longer ago than that.
-    Stale,
+    Stale(Rc<Snapshot>),
     /// None was ever seen.
     Missing,
 }
@@ -73,7 +73,7 @@ impl Current {
     pub(crate) fn view(&self) -> PolicyView<'_> {
         match self {
             Self::Fresh(snapshot) => PolicyView::Fresh(snapshot),
-            Self::Stale => PolicyView::Stale,
+            Self::Stale(snapshot) => PolicyView::Stale(snapshot),
             Self::Missing => PolicyView::Missing,
         }
     }
@@ -139,7 +139,7 @@ impl Policy {
     pub(crate) fn current(&self) -> Current {
         match &self.held {
             Some(held) if self.fresh => Current::Fresh(Rc::clone(&held.snapshot)),
-            Some(_) => Current::Stale,
+            Some(held) => Current::Stale(Rc::clone(&held.snapshot)),
             None => Current::Missing,
         }
     }

@@ -72,6 +72,10 @@ impl Facts {
     }
 }
 
+/// Methods that are passed on to providers. Not TRACE, which is answered with the request's own headers: the operator's
+/// credential would be among them.
+const PASSED_ON: [&[u8]; 7] = [b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"];
+
 /// Reads a head. `end_of_stream`: and there is no body.
 pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -> Opening {
     let endpoint = classify(head.first(":path"), &env.config.roots);
@@ -94,15 +98,14 @@ pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -
             Ok(format) => format,
             Err(problem) => return refused((Reason::MethodNotAllowed, problem)),
         },
-        // A server that obeys it answers with the request's own headers, the operator's credential among them.
-        Endpoint::Other if env.config.providers_routed && matches!(head.first(":method"), b"TRACE" | b"TRACK") => {
-            return refused((Reason::MethodNotAllowed, not_allowed("this gateway serves no TRACE")));
+        Endpoint::Other if env.config.providers_routed && !PASSED_ON.contains(&head.first(":method")) => {
+            return refused((Reason::MethodNotAllowed, not_allowed("this gateway does not serve this method")));
         }
         Endpoint::Other | Endpoint::Misspelled(_) => None,
     };
     if format.is_none() && !env.config.providers_routed {
         // The mesh's own traffic: whoever it is for, only what is ours stays behind.
-        return match keep_keys_here(head, known_credential(head, env.policy.fresh())) {
+        return match keep_keys_here(head, known_credential(head, env.policy.latest())) {
             Ok(()) => passed(HeaderEdits::to_mesh(&own_headers, &Carriers::read(head), env), Reason::NotInference),
             Err(refusal) => refused(refusal),
         };
@@ -149,6 +152,10 @@ fn facts(
     let preference = if format.is_some() { preference(head)? } else { None };
     let caller = Caller::read(head, &env.config.identity)?;
     let reads_body = format.is_some() || is_json(head.first("content-type"));
+    if reads_body && head.values("content-type").any(is_of_other_charset) {
+        let message = "the `charset` of `content-type` is not UTF-8, so the body cannot be inspected: send UTF-8";
+        return Err((Reason::BodyEncoded, Problem::new(ProblemKind::UnsupportedMediaType, Origin::Caller, message)));
+    }
     if reads_body && is_encoded(head) {
         let message = "the body has a `content-encoding`, so it cannot be inspected: send it plain";
         return Err((Reason::BodyEncoded, Problem::new(ProblemKind::UnsupportedMediaType, Origin::Caller, message)));
@@ -200,6 +207,20 @@ fn is_json(content_type: &[u8]) -> bool {
     let essence = content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
     let suffix = essence.len().checked_sub(b"+json".len()).and_then(|start| essence.get(start..));
     essence.eq_ignore_ascii_case(b"application/json") || suffix.is_some_and(|end| end.eq_ignore_ascii_case(b"+json"))
+}
+
+/// A server that heeds it would read other text than the scanner does.
+fn is_of_other_charset(content_type: &[u8]) -> bool {
+    let parameters = content_type.split(|byte| matches!(byte, b';' | b',')).filter_map(|parameter| {
+        let at = parameter.iter().position(|&byte| byte == b'=')?;
+        let (name, value) = parameter.split_at_checked(at)?;
+        name.trim_ascii().eq_ignore_ascii_case(b"charset").then_some(value)
+    });
+    let word = |value: &[u8]| {
+        let kept = value.iter().filter(|byte| byte.is_ascii_alphanumeric() || **byte >= 0x80);
+        kept.map(u8::to_ascii_lowercase).collect::<Vec<u8>>()
+    };
+    parameters.map(word).any(|word| !matches!(word.as_slice(), b"" | b"utf8" | b"usascii" | b"ascii"))
 }
 
 fn is_encoded(head: &RequestHead<'_>) -> bool {

@@ -202,7 +202,7 @@ fn end() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The inverse of all readings: whatever is done to an endpoint's path that a server might undo, it is no `Other`.
     #[test]
@@ -228,7 +228,8 @@ proptest! {
         let text = String::from_utf8_lossy(&path);
         prop_assert_ne!(endpoint, Endpoint::Other, "{}", text);
         let spelled = text.split('?').next() == Some(&plain);
-        prop_assert_eq!(!matches!(endpoint, Endpoint::Misspelled(_)), spelled, "{}", text);
+        prop_assert!(spelled || !matches!(endpoint, Endpoint::Inference(_)), "{}", text);
+        prop_assert!(!spelled || !matches!(endpoint, Endpoint::Misspelled(_)), "{}", text);
     }
 
     #[test]
