@@ -32,7 +32,6 @@ use crate::upstream::{self, ModelAnswer, ModelCall, UpstreamError};
 /// The word of the outcome that is a refusal.
 const REFUSE: &str = "refuse";
 
-
 /// A request as the rest of this file needs it.
 struct Incoming {
     method: Method,
@@ -278,9 +277,7 @@ async fn code_turn(
         tally: Arc::clone(&caller.notes.tally),
     };
     let reply = services.engine.serve(asked).await;
-    reply
-        .map(|reply| looped(reply, body.share))
-        .map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
+    reply.map(|reply| looped(reply, body.share)).map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
 }
 
 /// The loop keeps the request for its next turn: its share goes with the answer.

@@ -150,11 +150,7 @@ impl Session {
 }
 
 /// Opens a session in a task of its own: half-made sessions must not be dropped, only finished ones are given back.
-fn lease(
-    reaper: &Reaper,
-    tasks: &TaskTracker,
-    spec: &SessionSpec,
-) -> oneshot::Receiver<Result<Lease, SandboxError>> {
+fn lease(reaper: &Reaper, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Receiver<Result<Lease, SandboxError>> {
     let (opened, receiver) = oneshot::channel();
     let (reaper, spec) = (reaper.clone(), spec.clone());
     tasks.spawn(async move {
