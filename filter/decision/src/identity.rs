@@ -97,8 +97,8 @@ impl Carriers {
         let carried = [header::AUTHORIZATION, header::API_KEY].into_iter().flat_map(|header| {
             head.values(header).filter_map(move |value| carried(header.as_bytes(), value).map(|key| (header, key)))
         });
-        let carrier = |(header, key)| Carrier { header, hash: key_hash(key), minted: leak::is_minted(key) };
-        Self(carried.map(carrier).collect())
+        let settled = |(header, key)| Carrier { header, hash: key_hash(key), minted: leak::is_minted(key) };
+        Self(carried.map(settled).collect())
     }
 
     /// Those that carry a key of ours: they end here.

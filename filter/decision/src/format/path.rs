@@ -200,7 +200,7 @@ fn decode_once(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
-        let escape = rest.first_chunk().and_then(escaped);
+        let escape = rest.first_chunk().copied().and_then(escaped);
         out.push(escape.unwrap_or(byte));
         rest = escape.and_then(|_| rest.get(3..)).unwrap_or(tail);
     }
@@ -212,7 +212,7 @@ pub(crate) fn decode_fully(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &byte in text {
         out.push(byte);
-        while let Some(byte) = out.last_chunk().and_then(escaped) {
+        while let Some(byte) = out.last_chunk().copied().and_then(escaped) {
             out.truncate(out.len().saturating_sub(3));
             out.push(byte);
         }
@@ -220,7 +220,7 @@ pub(crate) fn decode_fully(text: &[u8]) -> Vec<u8> {
     out
 }
 
-fn escaped(text: &[u8; 3]) -> Option<u8> {
-    let [b'%', high, low] = *text else { return None };
+fn escaped(text: [u8; 3]) -> Option<u8> {
+    let [b'%', high, low] = text else { return None };
     Some((hex(high)? << 4) | hex(low)?)
 }
