@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
-    Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig,
-    SandboxBackendConfig, SandboxConfig, Secret, keys, models,
+    Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, SandboxBackendConfig,
+    SandboxConfig, Secret, keys, models,
 };
 use crate::repository::Database;
 use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};

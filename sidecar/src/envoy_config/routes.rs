@@ -104,12 +104,7 @@ fn to_providers(input: &Input<'_>) -> Vec<Value> {
     routes
 }
 
-fn to_provider(
-    provider: &Provider<'_>,
-    headers: Vec<Value>,
-    credential: Option<Value>,
-    input: &Input<'_>,
-) -> Value {
+fn to_provider(provider: &Provider<'_>, headers: Vec<Value>, credential: Option<Value>, input: &Input<'_>) -> Value {
     let removed: Vec<&str> = [header::INTERNAL, header::CONTROL, ENVOYS_OWN].concat();
     let mut action = streamed(&provider.cluster);
     action["host_rewrite_literal"] = json!(provider.url.authority);

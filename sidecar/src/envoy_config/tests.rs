@@ -162,7 +162,8 @@ fn nothing_is_tried_again() {
 
 #[test]
 fn identity_headers_of_a_mesh_are_stripped_from_clients() {
-    let identity = decision::config::IdentityConfig::Header { user: "x-user".to_owned(), workspace: "x-workspace".to_owned() };
+    let identity =
+        decision::config::IdentityConfig::Header { user: "x-user".to_owned(), workspace: "x-workspace".to_owned() };
     let bootstrap = rendered(|config| config.identity = identity);
     let manager = &bootstrap["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
     let stripped = manager["early_header_mutation_extensions"][0]["typed_config"]["mutations"].to_string();

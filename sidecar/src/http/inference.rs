@@ -280,9 +280,7 @@ async fn code_turn(
         tally: Arc::clone(&caller.notes.tally),
     };
     let reply = services.engine.serve(turn).await;
-    reply
-        .map(|reply| looped(reply, body.share))
-        .map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
+    reply.map(|reply| looped(reply, body.share)).map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
 }
 
 /// The loop keeps the request for its next turn: its share goes with the answer.

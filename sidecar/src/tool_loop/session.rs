@@ -51,7 +51,17 @@ impl Session {
     ) -> Self {
         let spec = SessionSpec { workspace, ..SessionSpec::default() };
         let state = State::Opening(lease(&reaper, &tasks, &spec));
-        Self { reaper, tasks, timeout, request_id, spec, state, waiting: VecDeque::new(), has_run: false, running: None }
+        Self {
+            reaper,
+            tasks,
+            timeout,
+            request_id,
+            spec,
+            state,
+            waiting: VecDeque::new(),
+            has_run: false,
+            running: None,
+        }
     }
 
     /// Takes a call. A session lost meanwhile is replaced by a fresh one.
@@ -135,11 +145,7 @@ impl Session {
 }
 
 /// Opens a session in a task of its own: half-made sessions must not be dropped, only finished ones are given back.
-fn lease(
-    reaper: &Reaper,
-    tasks: &TaskTracker,
-    spec: &SessionSpec,
-) -> oneshot::Receiver<Result<Lease, SandboxError>> {
+fn lease(reaper: &Reaper, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Receiver<Result<Lease, SandboxError>> {
     let (opened, receiver) = oneshot::channel();
     let (reaper, spec) = (reaper.clone(), spec.clone());
     tasks.spawn(async move {

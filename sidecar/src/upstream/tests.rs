@@ -21,7 +21,7 @@ async fn a_target_that_does_not_listen_is_unreachable() {
         provider: "local".to_owned(),
         path: "/v1/messages".to_owned(),
         headers: HeaderMap::new(),
-        body: Bytes::new(),
+        body: Bytes::new().into(),
     };
     assert!(matches!(client.send(call).await, Err(UpstreamError::Unreachable(_))));
 }
