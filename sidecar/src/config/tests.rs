@@ -38,7 +38,8 @@ fn the_file_of_the_design_is_good() {
     assert_eq!(config.listen.port(), 8080);
     assert!(config.providers["openai"].wires.contains(&ApiFormat::Responses));
     assert_eq!(config.models.len(), 3);
-    assert_eq!(config.files.retention_hours, None);
+    assert!(config.warnings.iter().any(|warning| warning.contains("files.max_bytes")), "{:?}", config.warnings);
+    assert!(!config.warnings.iter().any(|warning| warning.contains("retention_hours")), "null is unset");
     assert_eq!(config.max_body_bytes, 64 << 20);
     assert!(config.data_dir.is_absolute());
     assert_eq!(config.sidecar_listen, ListenAddress::Unix(config.data_dir.join("sidecar.sock")));
@@ -50,6 +51,23 @@ fn an_empty_file_is_all_defaults() {
     assert_eq!(config.identity, IdentityConfig::OtariKey);
     assert_eq!(config.tool_loop.max_calls_per_turn, Limits::default().max_calls_per_turn);
     assert_eq!(config.upstream.header_timeout, ModelLimits::default().header_timeout);
+    assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn one_workspace_gets_a_share_of_the_sessions() {
+    let share = |text: &str| Config::parse(text, &Environment::default()).unwrap().sandbox.max_sessions_per_workspace;
+    assert_eq!(share(""), 8);
+    assert_eq!(share("sandbox: {max_sessions: 3}"), 1);
+    assert_eq!(share("sandbox: {max_sessions: 3, max_sessions_per_workspace: 3}"), 3);
+    assert_eq!(share("identity: {mode: none}"), 32);
+    check(
+        "sandbox: {max_sessions: 3, max_sessions_per_workspace: 4}",
+        &[],
+        expect![[r"
+        sandbox.max_sessions_per_workspace: `4`: write no more than sandbox.max_sessions, or more there
+    "]],
+    );
 }
 
 #[test]
@@ -75,7 +93,7 @@ fn the_environment_wins_over_the_file() {
     assert_eq!(config.code_execution_executor, Preference::Provider);
     assert_eq!(config.policy.poll, Duration::from_millis(50));
     assert_eq!(config.bootstrap_key.unwrap().expose(), "sixteen-chars-ok");
-    assert_eq!(config.ignored_environment, ["OTARI_MISSPELT"]);
+    assert!(config.warnings.iter().any(|warning| warning.contains("OTARI_MISSPELT")), "{:?}", config.warnings);
 }
 
 #[test]
@@ -140,6 +158,7 @@ models:
             sandbox.token_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
             sandbox.url: write the address of the contract-v1 server
             OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
+            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
             OTARI_LOG_FORMAT: `xml`: write one of text, json
             OTARI_BOOTSTRAP_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
             OTARI_MASTER_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
@@ -163,8 +182,8 @@ hop_secret_env: HOP
         text,
         &[],
         expect![[r"
-            hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
             identity.user_header: means nothing with mode none: take it out, or write mode: header
+            hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
             sandbox.url: means nothing with backend none: take it out, or write backend: http
             identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
             http.max_buffered_bytes: `65536`: a body of max_body_bytes would never fit: write at least as much here, or less there

@@ -71,6 +71,30 @@ async fn a_key_that_expires_leaves_the_snapshot_though_nobody_wrote_anything() {
 }
 
 #[tokio::test]
+async fn one_look_serves_all_who_wait_and_strangers_looks_keep_their_distance() {
+    let folder = tempfile::tempdir().unwrap();
+    let holder = holder(&folder, &Arc::new(TurnedClock(AtomicI64::new(1_000)))).await;
+    let first = holder.state.borrow().confirmed;
+    let look = async || {
+        holder.refresh_soon().await.unwrap();
+        holder.state.borrow().confirmed
+    };
+    let seen = futures_util::future::join_all((0..50).map(|_| look())).await;
+    assert!(seen.iter().all(|confirmed| *confirmed == seen[0]), "{seen:?}");
+    assert!(seen[0] >= first + LOOK_DISTANCE);
+    assert!(look().await >= seen[0] + LOOK_DISTANCE, "who asks later is not told of an earlier look");
+}
+
+#[tokio::test]
+async fn a_look_that_fails_fails_for_all_who_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let holder = holder(&folder, &Arc::new(TurnedClock(AtomicI64::new(1_000)))).await;
+    holder.repository.clone().close().await;
+    let looks = (0..5).map(|_| holder.refresh_soon());
+    assert!(futures_util::future::join_all(looks).await.iter().all(Result::is_err));
+}
+
+#[tokio::test]
 async fn looking_at_the_same_thing_twice_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let holder = holder(&folder, &Arc::new(TurnedClock(AtomicI64::new(1_000)))).await;

@@ -105,6 +105,11 @@ async fn a_fixed_key_stays_revoked_until_its_text_changes() {
     assert!(repository.working_keys().await.unwrap().is_empty());
     repository.put_key(&key("first", "bb")).await.unwrap();
     assert_eq!(repository.working_keys().await.unwrap()[0].sha256, "bb");
+    // A text that stands under another id already is that key, working or revoked.
+    repository.put_key(&key("second", "cc")).await.unwrap();
+    repository.put_key(&key("second", "bb")).await.unwrap();
+    let keys = repository.keys().await.unwrap();
+    assert_eq!(keys.iter().map(|key| key.id.as_str()).collect::<Vec<_>>(), ["first"]);
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ async fn a_filter_that_decided_otherwise_is_counted_and_not_obeyed() {
         assert_eq!(call.json(&json!({"model": "claude-x", "messages": []})).send().await.status, 200, "{verdict}");
     }
     assert_eq!(upstream.recorded().len(), 6, "every one went where the sidecar sends it");
-    let metrics = sidecar.call("GET", "/otari/metrics").send().await;
+    let metrics = sidecar.admin("GET", "/otari/metrics").send().await;
     let text = String::from_utf8(metrics.body.to_vec()).unwrap();
     let mut counted: Vec<_> =
         text.lines().filter(|line| line.starts_with("otari_sidecar_decision_mismatches")).collect();

@@ -1,9 +1,9 @@
-//! Bodies of all connections together have a limit.
+//! Bodies have limits of size and time, over all connections; and connections have a limit that leaves some room.
 
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use crate::support::{KEY, Sidecar, Upstream, start_with};
@@ -25,7 +25,7 @@ async fn held(sidecar: &Sidecar, bytes: u64) {
     let line = format!("otari_sidecar_buffered_bytes {bytes}\n");
     let seen = async {
         loop {
-            let metrics = sidecar.call("GET", "/otari/metrics").send().await;
+            let metrics = sidecar.admin("GET", "/otari/metrics").send().await;
             if String::from_utf8_lossy(&metrics.body).contains(&line) {
                 return;
             }
@@ -57,4 +57,39 @@ async fn a_body_that_does_not_fit_beside_the_others_is_told_to_come_back() {
     held(&sidecar, 2048).await;
     drop(second);
     held(&sidecar, 0).await;
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_for_ever_has_a_deadline() {
+    let limits = "http: {body_timeout_ms: 20000, body_deadline_ms: 200, drain_timeout_ms: 100}";
+    let sidecar = start_with(limits).await;
+    let mut stream = unfinished(&sidecar).await;
+    // The patience with silence is a hundred times as long, and longer than the test's.
+    let mut answer = Vec::new();
+    let answered = stream.read_buf(&mut answer);
+    tokio::time::timeout(Duration::from_secs(15), answered).await.expect("an answer").unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 400 "), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn health_and_the_snapshot_are_answered_when_every_connection_is_taken() {
+    let sidecar = start_with("http: {max_connections: 2, drain_timeout_ms: 100}").await;
+    let _upstream = Upstream::answering(&sidecar.config.model_socket(), 200, &[], b"{}");
+    let (first, second) = (unfinished(&sidecar).await, unfinished(&sidecar).await);
+    let refused = sidecar.call("POST", "/v1/messages").body(BODY).send().await;
+    assert_eq!((refused.status, refused.header("retry-after")), (529, Some("1")));
+    assert_eq!(sidecar.admin("GET", "/otari/metrics").send().await.status, 503);
+    // More often than there are connections in reserve: each is given back with its answer.
+    for _ in 0..100 {
+        assert_eq!(sidecar.bare_call("GET", "/healthz").send().await.status, 200);
+        let snapshot = sidecar.call("GET", "/otari/internal/snapshot").send().await;
+        assert_eq!((snapshot.status, snapshot.header("connection")), (200, Some("close")));
+    }
+    drop((first, second));
+    let served = async {
+        while sidecar.call("POST", "/v1/messages").body(BODY).send().await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), served).await.expect("the places are free again");
 }

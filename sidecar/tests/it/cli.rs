@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{Call, KEY, POLICY, config_text, open_to_others, start};
+use crate::support::{Call, KEY, POLICY, Sidecar, config_text, open_to_others, start, start_with_key};
 
 fn command(config: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_otari-sidecar"));
@@ -47,6 +47,44 @@ async fn a_key_made_beside_a_running_sidecar_works_at_once_and_a_revoked_one_soo
     assert_eq!(tools(key).await.status, 401);
 }
 
+#[tokio::test]
+async fn no_command_and_no_start_takes_the_first_key_away() {
+    let works = async |sidecar: &Sidecar, key: &str| {
+        let call = sidecar.bare_call("GET", "/v1/tools").header("x-otari-hop", &sidecar.hop_secret);
+        call.header("otari-key", key).send().await.status == 200
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // Started without a key in the environment: one is made.
+    let sidecar = start_with_key(folder, None).await;
+    let made = std::fs::read_to_string(sidecar.config.bootstrap_key_file()).unwrap().trim().to_owned();
+    assert!(works(&sidecar, &made).await);
+    // With one, both work; with another, that takes the place of the one given before.
+    let sidecar = start_with_key(sidecar.stopped().await, Some("the-first-given-key")).await;
+    assert!(works(&sidecar, &made).await && works(&sidecar, "the-first-given-key").await);
+    let sidecar = start_with_key(sidecar.stopped().await, Some("the-second-given-key")).await;
+    assert!(works(&sidecar, &made).await && works(&sidecar, "the-second-given-key").await);
+    assert!(!works(&sidecar, "the-first-given-key").await);
+    // Commands beside it have another environment, or none.
+    let config = sidecar.folder.path().join("otari.yaml");
+    std::fs::write(&config, config_text(&sidecar.folder, "")).unwrap();
+    for args in [&["keys", "create"][..], &["keys", "list"], &["migrate"]] {
+        assert!(command(&config, args).status.success());
+    }
+    assert!(!works(&sidecar, KEY).await, "the key of the command's own environment was never this gateway's");
+    assert!(works(&sidecar, &made).await && works(&sidecar, "the-second-given-key").await);
+    // Left out again: nothing is revoked.
+    let sidecar = start_with_key(sidecar.stopped().await, None).await;
+    assert!(works(&sidecar, &made).await && works(&sidecar, "the-second-given-key").await);
+    // The made one given as well is the same key; what a person revoked stays revoked.
+    let sidecar = start_with_key(sidecar.stopped().await, Some(&made)).await;
+    assert!(works(&sidecar, &made).await && !works(&sidecar, "the-second-given-key").await);
+    assert!(command(&config, &["keys", "revoke", "key_bootstrap"]).status.success());
+    let sidecar = start_with_key(sidecar.stopped().await, Some(&made)).await;
+    assert!(!works(&sidecar, &made).await);
+    let sidecar = start_with_key(sidecar.stopped().await, None).await;
+    assert!(!works(&sidecar, &made).await);
+}
+
 #[test]
 fn check_config_tells_everything_and_fails() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,6 +96,10 @@ fn check_config_tells_everything_and_fails() {
     assert!(stderr.contains("listen: `here`") && stderr.contains("log.format: `xml`"), "{stderr}");
     std::fs::write(&config, "").unwrap();
     assert!(command(&config, &["check-config"]).status.success());
+    std::fs::write(&config, "files: {retention_hours: 5}").unwrap();
+    let warned = command(&config, &["check-config"]);
+    assert!(warned.status.success());
+    assert!(text(&warned.stderr).contains("files.retention_hours changes nothing"), "{}", text(&warned.stderr));
     let missing = command(&folder.path().join("none.yaml"), &["check-config"]);
     assert!(text(&missing.stderr).contains("cannot be read"));
 }

@@ -30,7 +30,7 @@ async fn code_a_model_writes_runs_here_and_comes_back_in_native_blocks() {
     assert_eq!(content[2]["text"], "It is 42.", "{content}");
     assert_eq!(upstream.recorded().len(), 2);
     assert!(upstream.recorded().iter().all(|call| call.path == "/v1/chat/completions"));
-    let metrics = sidecar.call("GET", "/otari/metrics").send().await;
+    let metrics = sidecar.admin("GET", "/otari/metrics").send().await;
     let metrics = String::from_utf8(metrics.body.to_vec()).unwrap();
     for line in ["otari_sidecar_turns_total 2\n", "otari_sidecar_code_runs_total 1\n"] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");

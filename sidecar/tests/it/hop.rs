@@ -1,6 +1,6 @@
 //! Nobody but Envoy is served.
 
-use crate::support::start;
+use crate::support::{MASTER, start, start_with};
 
 #[tokio::test]
 async fn a_call_without_the_right_secret_is_refused_in_the_callers_words() {
@@ -47,11 +47,35 @@ async fn the_secret_from_the_environment_needs_no_file() {
     assert!(Config::parse("hop_secret_env: HOP", &Environment::default()).is_err());
 }
 
+const CASE: &[u8] =
+    br#"{"request": {"method": "POST", "path": "/v1/messages", "headers": [], "body": {"model": "m"}}}"#;
+
 #[tokio::test]
-async fn explanations_are_the_decision_crates_own() {
+async fn explanations_are_the_decision_crates_own_and_for_whoever_has_a_key() {
     let sidecar = start().await;
-    let case = br#"{"request": {"method": "POST", "path": "/v1/messages", "headers": [], "body": {"model": "m"}}}"#;
-    let answer = sidecar.call("POST", "/otari/explain").body(&case[..]).send().await;
-    assert_eq!((answer.status, answer.body.to_vec()), (200, decision::explain::explain(case)));
+    let answer = sidecar.call("POST", "/otari/explain").body(CASE).send().await;
+    assert_eq!((answer.status, answer.body.to_vec()), (200, decision::explain::explain(CASE)));
     assert!(!answer.body.is_empty());
+    let through_envoy = || sidecar.bare_call("POST", "/otari/explain").header("x-otari-hop", &sidecar.hop_secret);
+    assert_eq!(through_envoy().body(CASE).send().await.status, 401);
+    assert_eq!(through_envoy().header("otari-key", "otk_unknown").body(CASE).send().await.status, 401);
+}
+
+#[tokio::test]
+async fn where_nobody_has_a_key_explanations_have_a_switch() {
+    for (switch, status) in [("", 403), ("explain: true", 200)] {
+        let sidecar = start_with(&format!("identity: {{mode: none}}\n{switch}")).await;
+        let answer = sidecar.call("POST", "/otari/explain").body(CASE).send().await;
+        assert_eq!(answer.status, status, "{switch:?}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_for_the_admin() {
+    let sidecar = start().await;
+    assert_eq!(sidecar.call("GET", "/otari/metrics").send().await.status, 401);
+    let scraper = sidecar.bare_call("GET", "/otari/metrics").header("x-otari-hop", &sidecar.hop_secret);
+    let answer = scraper.header("authorization", &format!("Bearer {MASTER}")).send().await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.header("content-type").unwrap().starts_with("application/openmetrics-text"));
 }

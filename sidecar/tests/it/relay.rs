@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use serde_json::json;
 
-use crate::support::{KEY, POLICY, Recorded, Sidecar, Upstream, start};
+use crate::support::{KEY, POLICY, Recorded, Sidecar, Upstream, start, start_with};
 
 const BODY: &str = "{\"model\" : \"claude-x\",  \"max_tokens\":1.0, \"x\": 12345678901234567890123, \"messages\":[]}";
 
@@ -92,12 +92,36 @@ async fn refusals_speak_the_callers_words_and_reach_no_model() {
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_with_or_without_its_length() {
-    let sidecar = crate::support::start_with("max_body_bytes: 1024").await;
+    let sidecar = start_with("max_body_bytes: 1024").await;
     let long = || sidecar.call("POST", "/v1/messages").body(vec![b' '; 1025]);
     for call in [long(), long().chunked()] {
         let answer = call.send().await;
         assert_eq!((answer.status, answer.json()["error"]["type"].as_str()), (413, Some("request_too_large")));
+        let text = answer.json().to_string();
+        assert!(text.contains("`max_body_bytes`"), "in the words of the decision: {text}");
     }
+    let metrics = sidecar.admin("GET", "/otari/metrics").send().await;
+    let counted = "otari_sidecar_decisions_total{outcome=\"refuse\",reason=\"body_too_large\"} 2\n";
+    assert!(String::from_utf8_lossy(&metrics.body).contains(counted), "{metrics:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_decides_nothing_is_passed_on_as_it_comes_whatever_its_length() {
+    let limits = "max_body_bytes: 1024\nhttp: {max_buffered_bytes: 1024, drain_timeout_ms: 5000}";
+    let sidecar = start_with(&format!("{limits}\nproviders: {{only: {{type: openai}}}}")).await;
+    let upstream = upstream(&sidecar);
+    let upload = vec![b'x'; 5000];
+    let call = || {
+        let call = sidecar.call("POST", "/v1/audio/transcriptions").header("x-otari-route", "sidecar");
+        call.header("content-type", "multipart/form-data; boundary=x").body(upload.clone())
+    };
+    for call in [call(), call().chunked()] {
+        assert_eq!(call.send().await.status, 418);
+    }
+    let seen = upstream.recorded();
+    assert!(seen.iter().all(|seen| seen.body == upload));
+    assert_eq!(seen[0].headers["content-length"], "5000", "a known length stays known");
+    assert!(!seen[1].headers.contains_key("content-length"));
 }
 
 #[tokio::test]
@@ -149,7 +173,7 @@ async fn requests_and_decisions_are_counted() {
     let sidecar = start().await;
     let _upstream = upstream(&sidecar);
     sidecar.call("POST", "/v1/messages").body(BODY).send().await;
-    let metrics = sidecar.call("GET", "/otari/metrics").send().await;
+    let metrics = sidecar.admin("GET", "/otari/metrics").send().await;
     let text = String::from_utf8(metrics.body.to_vec()).unwrap();
     for line in [
         "otari_sidecar_requests_total{route=\"/v1/messages\",status=\"418\",end=\"complete\"} 1",

@@ -44,9 +44,19 @@ pub(crate) async fn start_with(lines: &str) -> Sidecar {
 }
 
 pub(crate) async fn start_in(folder: TempDir, lines: &str) -> Sidecar {
+    start_as(folder, lines, Some(KEY)).await
+}
+
+/// Starts with this key in the environment.
+pub(crate) async fn start_with_key(folder: TempDir, key: Option<&str>) -> Sidecar {
+    start_as(folder, "", key).await
+}
+
+async fn start_as(folder: TempDir, lines: &str, key: Option<&str>) -> Sidecar {
     let text = config_text(&folder, lines);
-    let env: Environment = [("OTARI_BOOTSTRAP_KEY", KEY), ("OTARI_MASTER_KEY", MASTER)]
+    let env: Environment = [("OTARI_MASTER_KEY", MASTER)]
         .into_iter()
+        .chain(key.map(|key| ("OTARI_BOOTSTRAP_KEY", key)))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let config = Config::parse(&text, &env).unwrap_or_else(|problems| panic!("{problems:?}"));
@@ -62,23 +72,22 @@ pub(crate) async fn start_in(folder: TempDir, lines: &str) -> Sidecar {
 pub(crate) fn config_text(folder: &TempDir, lines: &str) -> String {
     let sandbox = if lines.contains("sandbox:") { "" } else { "sandbox: {backend: none}\n" };
     let drain = if lines.contains("http:") { "" } else { "http: {drain_timeout_ms: 5000}\n" };
-    format!(
-        r#"
-data_dir: {}
-providers:
-  anthropic: {{type: anthropic}}
-  openai: {{type: openai}}
-  local: {{type: openai_compatible, base_url: "http://127.0.0.1:1"}}
-models:
-  - {{match: "claude-*", provider: anthropic}}
-  - {{match: "gpt-*", provider: openai}}
-  - {{match: "alias", provider: local, upstream_model: "real \"name\""}}
-  - {{match: "local-*", provider: local}}
-{sandbox}{drain}{lines}
-"#,
-        folder.path().display()
-    )
+    let tables = if lines.contains("providers:") { "" } else { TABLES };
+    format!("data_dir: {}\n{tables}{sandbox}{drain}{lines}\n", folder.path().display())
 }
+
+/// The providers and models of most tests.
+const TABLES: &str = r#"
+providers:
+  anthropic: {type: anthropic}
+  openai: {type: openai}
+  local: {type: openai_compatible, base_url: "http://127.0.0.1:1"}
+models:
+  - {match: "claude-*", provider: anthropic}
+  - {match: "gpt-*", provider: openai}
+  - {match: "alias", provider: local, upstream_model: "real \"name\""}
+  - {match: "local-*", provider: local}
+"#;
 
 /// What stands in a folder that others may read or write.
 pub(crate) fn open_to_others(folder: &Path) -> Vec<PathBuf> {

@@ -114,8 +114,11 @@ async fn a_whole_life_is_spoken_as_the_contract_says() {
     });
     for (suffix, token) in [("/base/path/", Some("hush")), ("/base/path", None)] {
         let sandbox = client(&format!("{}{suffix}", server.address), token, HttpLimits::default());
-        let spec =
-            SessionSpec { idle_timeout: Some(Duration::from_millis(1500)), max_lifetime: Some(Duration::from_mins(5)) };
+        let spec = SessionSpec {
+            workspace: "not told".to_owned(),
+            idle_timeout: Some(Duration::from_millis(1500)),
+            max_lifetime: Some(Duration::from_mins(5)),
+        };
         let session = sandbox.create_session(&spec).await.unwrap();
         let ran = sandbox.execute(&session, &request("print(1)", Duration::from_millis(2500))).await.unwrap();
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.return_code), ("out", "", 0));
