@@ -168,7 +168,7 @@ fn envoy_config(config: &Config, filter: &Path, parts: &Parts) -> Result<String,
                     envoy/README.md says; --plugin-config prints the filter's configuration";
         return Err(CommandError::Refused(text.to_owned()));
     }
-    let filter = std::path::absolute(&filter)?;
+    let filter = std::path::absolute(filter)?;
     if !filter.is_file() {
         let text =
             format!("there is no filter at {}: build it with `make filter`, name it with --filter", filter.display());

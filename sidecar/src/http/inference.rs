@@ -100,10 +100,10 @@ async fn decide_and_act(services: &Services, caller: &Caller, request: Request) 
             exchange.feed(piece);
             if exchange.settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let held = fetch::whole(body, limits, look).await?;
+        let fetched = fetch::whole(body, limits, look).await?;
         let policy = services.policy.current();
         step = exchange.finish(&env(services, caller, policy.view()));
-        Payload::Held(held)
+        Payload::Held(fetched)
     } else {
         Payload::Flowing(Flowing::new(body, limits))
     };
