@@ -7,6 +7,8 @@ use std::rc::Rc;
 
 use decision::exchange::{EnforcementPoint, Env, Exchange, Forward, HeaderEdits, Refusal, RequestHead, Step, Target};
 use decision::format::Vocabulary;
+use decision::header;
+use decision::identity::request_id;
 use decision::problem::{Origin, Problem, ProblemKind, Reply};
 
 use crate::host::{self, Buffer, HeaderMap, HostError, Level, Pair};
@@ -22,8 +24,6 @@ const EXPLAIN_PATH: &[u8] = b"/otari/filter/explain";
 const BATCH_BYTES: usize = 64 * 1024;
 /// And in pieces of at most this size, which stay in the cache between copying and scanning.
 const PIECE_BYTES: usize = 128 * 1024;
-/// A longer `x-request-id` is not repeated in an answer.
-const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// What Envoy does after a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +47,6 @@ enum State {
     Waiting,
     /// The body is being read.
     Reading(Box<Reading>),
-    /// Decided before the end of the body, which is awaited all the same.
-    Decided(Box<Step>, String),
     /// A posted case is awaited.
     Explaining,
     /// On its way.
@@ -85,7 +83,6 @@ impl Stream {
             Ok(Begun::Canary) => self.answer_canary(),
             Ok(Begun::Explain) if end_of_stream => self.answer_explained(0),
             Ok(Begun::Explain) => self.pause(State::Explaining),
-            Ok(Begun::Exchange(reading, Step::Buffer)) if end_of_stream => self.finish(reading),
             Ok(Begun::Exchange(reading, Step::Buffer)) => self.pause(State::Reading(reading)),
             Ok(Begun::Exchange(reading, step)) => self.act(step, &reading.request_id),
             Err(error) => self.fail("headers", error),
@@ -99,8 +96,6 @@ impl Stream {
             State::Answered | State::Waiting => Next::Pause,
             State::Explaining if end_of_stream => self.answer_explained(size),
             State::Explaining => self.pause(State::Explaining),
-            State::Decided(step, request_id) if end_of_stream => self.act(*step, &request_id),
-            decided @ State::Decided(..) => self.pause(decided),
             State::Reading(reading) => self.read(reading, size, end_of_stream),
         }
     }
@@ -111,7 +106,6 @@ impl Stream {
             State::Gone => self.resume(),
             State::Answered | State::Waiting => Next::Pause,
             State::Explaining => self.answer_explained(usize::MAX),
-            State::Decided(step, request_id) => self.act(*step, &request_id),
             State::Reading(reading) => self.read(reading, usize::MAX, true),
         }
     }
@@ -126,7 +120,8 @@ impl Stream {
         if path == EXPLAIN_PATH && self.root.config.explain {
             return Begun::Explain;
         }
-        let request_id = value(b"x-request-id").and_then(printable).unwrap_or_else(|| self.root.mint_request_id());
+        let request_id = value(header::REQUEST_ID.as_bytes()).and_then(request_id);
+        let request_id = request_id.map_or_else(|| self.root.mint_request_id(), str::to_owned);
         let env = self.env(policy, &request_id);
         let (exchange, step) = Exchange::begin(&RequestHead { headers }, end_of_stream, &env);
         Begun::Exchange(Box::new(Reading { exchange, request_id, read_bytes: 0 }), step)
@@ -153,28 +148,18 @@ impl Stream {
                 Err(error) => return self.fail("body", error),
             }
         }
-        if complete {
+        // A settled request is refused, whatever the rest of its body.
+        if complete || reading.exchange.settled() {
             return self.finish(reading);
-        }
-        if reading.exchange.settled() {
-            return match self.step(&mut reading) {
-                refused @ Step::Refuse(_) => self.act(refused, &reading.request_id),
-                step => self.pause(State::Decided(Box::new(step), reading.request_id)),
-            };
         }
         self.pause(State::Reading(reading))
     }
 
     fn finish(&mut self, mut reading: Box<Reading>) -> Next {
-        let step = self.step(&mut reading);
-        self.act(step, &reading.request_id)
-    }
-
-    fn step(&self, reading: &mut Reading) -> Step {
         let policy = self.root.current_policy();
         let step = reading.exchange.finish(&self.env(&policy, &reading.request_id));
         self.root.metrics.scanned(reading.exchange.scanned());
-        step
+        self.act(step, &reading.request_id)
     }
 
     fn act(&mut self, step: Step, request_id: &str) -> Next {
@@ -278,9 +263,4 @@ fn apply(edits: &HeaderEdits) -> Result<(), HostError> {
         host::set_request_header(name, value)?;
     }
     if edits.remove.is_empty() && edits.set.is_empty() { Ok(()) } else { host::clear_route_cache() }
-}
-
-fn printable(id: &[u8]) -> Option<String> {
-    let fits = !id.is_empty() && id.len() <= MAX_REQUEST_ID_BYTES && id.iter().all(u8::is_ascii_graphic);
-    fits.then(|| String::from_utf8_lossy(id).into_owned())
 }

@@ -8,6 +8,7 @@ pub(crate) mod policy;
 use std::cell::{Cell, RefCell};
 
 use decision::config::FilterConfig;
+use decision::identity::REQUEST_ID_PREFIX;
 
 use crate::host::{self, Buffer, Level};
 use metrics::Metrics;
@@ -72,7 +73,7 @@ impl Root {
 
     /// What a request may rely on now.
     pub(crate) fn current_policy(&self) -> Current {
-        self.policy.try_borrow().map_or(Current::Stale, |policy| policy.current())
+        self.policy.try_borrow().map_or(Current::Missing, |policy| policy.current())
     }
 
     /// Version and age in milliseconds of the snapshot.
@@ -101,6 +102,6 @@ impl Ids {
     fn mint(&self) -> String {
         let count = self.count.get().wrapping_add(1);
         self.count.set(count);
-        format!("req_otari{:x}_{count:x}", self.started_ns)
+        format!("{REQUEST_ID_PREFIX}{:x}_{count:x}", self.started_ns)
     }
 }

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings};
 use sidecar::sandbox::{ExecutionRequest, SandboxBackend, SandboxTool, SessionSpec};
@@ -13,7 +14,9 @@ use sidecar::sandbox::{ExecutionRequest, SandboxBackend, SandboxTool, SessionSpe
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(100), |text| text.parse())?;
     let data = std::env::temp_dir().join(format!("otari-bench-{}", std::process::id()));
-    let settings = ProcessSettings::new(data.clone());
+    let config = Config::parse("", &Environment::default()).map_err(|problems| format!("{problems:?}"))?;
+    let SandboxBackendConfig::Embedded(settings) = config.sandbox.backend else { return Err("not embedded".into()) };
+    let settings = ProcessSettings { data_dir: data.clone(), ..*settings };
     let python = settings.python.clone();
     let started = Instant::now();
     let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await?;

@@ -1,13 +1,17 @@
-//! Random identifiers, and the prefixes that make them ours.
+//! Random identifiers, and the prefixes that make them ours; those that the filter looks for are its own.
 
 use std::fmt::Debug;
 
 /// Prefix of the `server_tool_use` ids we mint on the Messages wire.
-pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
+pub const SERVER_TOOL_USE: &str = decision::request::SERVER_TOOL_USE;
 /// Prefix of container ids.
-pub const CONTAINER: &str = "otari_cntr_";
+pub const CONTAINER: &str = decision::request::OWN_CONTAINER;
+/// Prefix of the ids of answers on the Messages wire whose model has none of this wire.
+pub const MESSAGE: &str = "msg_otr";
+/// Prefix of the ids of calls to which the model gave none.
+pub const CALL: &str = "call_otr";
 /// Prefix of request ids.
-pub const REQUEST: &str = "req_otr";
+pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;
 
 /// Where randomness comes from.
 pub trait IdSource: Send + Sync + Debug {

@@ -13,7 +13,7 @@ use crate::private;
 use crate::repository::{NewKey, Repository, RepositoryError};
 
 /// Every key text starts so.
-pub const PREFIX: &str = "otk_";
+pub const PREFIX: &str = decision::identity::KEY_PREFIX;
 /// The row of the bootstrap key that was made here.
 const BOOTSTRAP_ID: &str = "key_bootstrap";
 /// The row of the one that the environment gives.

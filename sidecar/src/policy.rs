@@ -164,7 +164,8 @@ impl PolicyHolder {
 impl CurrentPolicy {
     /// As a decision wants it.
     pub fn view(&self) -> PolicyView<'_> {
-        if self.fresh { PolicyView::Fresh(&self.edition.whole) } else { PolicyView::Stale }
+        let snapshot = &self.edition.whole;
+        if self.fresh { PolicyView::Fresh(snapshot) } else { PolicyView::Stale(snapshot) }
     }
 
     /// Whether it may be decided on.

@@ -2,9 +2,9 @@
 //!
 //! INVARIANT: the rules stand in the machine alone; driver, readers and writers carry out and translate.
 
-mod arguments;
 mod driver;
 mod failure;
+mod headers;
 mod limits;
 mod machine;
 mod model_side;
@@ -18,8 +18,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
-use decision::header::{API_KEY, AUTHORIZATION, CONTROL, DROPPED};
 use decision::problem::{Origin, Problem, ProblemKind};
+use decision::request::CodeTool;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
@@ -36,27 +36,24 @@ use crate::ids::IdSource;
 use crate::sandbox::Reaper;
 use crate::upstream::{ModelAnswer, ModelClient};
 use crate::wire::model_request::Prepared;
+use crate::wire::served::Wires;
 use crate::wire::writer::{ClientWriter, WriterOptions};
-use crate::wire::{chat_completions, messages};
 
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
 pub use tally::Tally;
 
-/// Longest list of what was dropped that a header tells; the log has all of it.
-const MAX_DROPPED_BYTES: usize = 1024;
-
 /// A request whose code is to be run here.
 #[derive(Debug)]
-pub struct CodeTurn {
+pub struct RunRequest {
     /// The request's id, as its caller sees it.
     pub request_id: String,
     /// Whose request it is.
     pub workspace: String,
     /// The wire the caller speaks.
     pub caller: ApiFormat,
-    /// The wire the model is called in.
-    pub model_wire: ApiFormat,
+    /// The wires the model is served in.
+    pub model_wires: Vec<ApiFormat>,
     /// The model's provider.
     pub provider: String,
     /// The provider's own name for the model, where it differs.
@@ -120,21 +117,25 @@ impl std::fmt::Debug for ReplyBody {
 
 impl Engine {
     /// Answers one request. Dropping the future, or a stream it returned, stops model and sandbox.
-    pub async fn serve(self: &Arc<Self>, turn: CodeTurn) -> Result<LoopReply, Problem> {
-        let prepared = prepare(&turn)?;
+    pub async fn serve(self: &Arc<Self>, mut asked: RunRequest) -> Result<LoopReply, Problem> {
+        let wires = Wires::choose(asked.caller, &asked.model_wires)?;
+        check_served(&asked.run)?;
         let reaper = self.reaper.clone().ok_or_else(no_sandbox)?;
-        let same_wire = turn.caller == turn.model_wire;
+        // What the model needs of the body is copied; the run may last long, and must not keep the rest.
+        let body = std::mem::take(&mut asked.body);
+        let prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref())?;
+        drop(body);
         let dropped = (!prepared.dropped.is_empty()).then(|| prepared.dropped.join(", "));
         if let Some(dropped) = &dropped {
-            tracing::info!(request.id = %turn.request_id, dropped, "not carried over to the model's wire");
+            tracing::info!(request.id = %asked.request_id, dropped, "not carried over to the model's wire");
         }
-        let mut driver = self.driver(&turn, prepared, reaper)?;
+        let mut driver = self.driver(&asked, wires, prepared, reaper);
         let first = driver.first_answer().await?;
-        let mut headers = reply_headers(&first.headers, &turn, dropped.as_deref());
+        let mut headers = headers::for_client(&first.headers, wires.caller, &asked.request_id, dropped.as_deref());
         if !first.status.is_success() {
-            return self.refused(&turn, same_wire, headers, first).await;
+            return self.refused(wires, headers, first).await;
         }
-        if !turn.stream {
+        if !asked.stream {
             driver.run(first, &Sink::Whole).await?;
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             return Ok(LoopReply { status: StatusCode::OK, headers, body: ReplyBody::Whole(driver.writer.take()) });
@@ -147,65 +148,59 @@ impl Engine {
         Ok(LoopReply { status: StatusCode::OK, headers, body: ReplyBody::Stream(body) })
     }
 
-    fn driver(&self, turn: &CodeTurn, prepared: Prepared, reaper: Reaper) -> Result<Driver, Problem> {
+    fn driver(&self, asked: &RunRequest, wires: Wires, prepared: Prepared, reaper: Reaper) -> Driver {
         let Prepared { request, tool_name, model, show_reasoning, dropped: _ } = prepared;
         let writer = ClientWriter::new(WriterOptions {
-            wire: turn.caller,
-            streamed: turn.stream,
-            native: turn.run.dialect == Dialect::Native,
+            wire: wires.caller,
+            streamed: asked.stream,
+            native: asked.run.dialect == Dialect::Native,
             show_reasoning,
             model,
-            request_id: turn.request_id.clone(),
+            request_id: asked.request_id.clone(),
             ids: Arc::clone(&self.ids),
             clock: Arc::clone(&self.clock),
         });
-        let settings = Settings { tool_name, max_rounds: turn.run.max_iterations.max(1), limits: self.limits };
-        let timeout = Duration::from_secs(turn.run.exec_timeout_s.max(1).into());
-        Ok(Driver {
+        let settings = Settings { tool_name, max_turns: asked.run.max_iterations.max(1), limits: self.limits };
+        let timeout = Duration::from_secs(asked.run.exec_timeout_s.max(1).into());
+        Driver {
             model: ModelSide {
                 client: self.models.clone(),
-                provider: turn.provider.clone(),
-                wire: turn.model_wire,
-                headers: model_headers(turn),
+                provider: asked.provider.clone(),
+                wires,
+                headers: headers::for_model(&asked.forward_headers, wires.model, asked.stream),
                 request,
-                same_wire: turn.caller == turn.model_wire,
-                streamed: turn.stream,
+                streamed: asked.stream,
                 limits: self.limits,
                 ids: Arc::clone(&self.ids),
                 call: Call::None,
             },
-            session: Session::open(
+            session: Session::new(
                 reaper,
                 self.tasks.clone(),
                 timeout,
-                turn.request_id.clone(),
-                turn.workspace.clone(),
+                asked.request_id.clone(),
+                asked.workspace.clone(),
             ),
-            writer: writer.ok_or_else(not_built)?,
+            writer,
             machine: Some(ToolLoop::new(settings)),
             finished: false,
             outputs: Vec::new(),
             deadline: Instant::now() + self.limits.request_timeout,
-            request_id: turn.request_id.clone(),
-            tally: Arc::clone(&turn.tally),
-        })
+            limits: self.limits,
+            request_id: asked.request_id.clone(),
+            tally: Arc::clone(&asked.tally),
+        }
     }
 
     /// The model refused the first call: in the caller's own wire its words pass untouched, else they are translated.
-    async fn refused(
-        &self,
-        turn: &CodeTurn,
-        same_wire: bool,
-        mut headers: HeaderMap,
-        answer: ModelAnswer,
-    ) -> Result<LoopReply, Problem> {
+    async fn refused(&self, wires: Wires, mut headers: HeaderMap, answer: ModelAnswer) -> Result<LoopReply, Problem> {
         let kind = answer.headers.get(header::CONTENT_TYPE);
         let is_json = kind.and_then(|kind| kind.to_str().ok()).is_some_and(|kind| kind.contains("json"));
         let (status, upstream) = (answer.status, answer.headers.clone());
         let is_error = status.is_client_error() || status.is_server_error();
         let body = read_error(answer, &self.limits).await;
-        if !(same_wire && is_json && is_error) {
-            return Err(failure::of_answer(turn.model_wire, status, &upstream, &body));
+        if !(wires.are_same() && is_json && is_error) {
+            return Err(failure::of_answer(wires.model, status, &upstream, &body));
         }
         for name in ["content-type", "content-encoding", "retry-after", "retry-after-ms", "x-should-retry"] {
             if let Some(value) = upstream.get(name) {
@@ -227,107 +222,12 @@ async fn stream_answer(mut driver: Driver, first: ModelAnswer, sink: Sink) {
         drop(tokio::time::timeout_at(deadline, client.send(last)).await);
     }
     drop(sink);
-    let Driver { mut model, session, finished, .. } = driver;
+    let Driver { mut model, session, finished, limits, .. } = driver;
     drop(session);
     if finished {
-        let patience = model.limits.drain_timeout;
+        let patience = limits.drain_timeout;
         model.drain(patience).await;
     }
-}
-
-/// The request to the model, in its wire.
-fn prepare(turn: &CodeTurn) -> Result<Prepared, Problem> {
-    let upstream_model = turn.upstream_model.as_deref();
-    match (turn.caller, turn.model_wire) {
-        (ApiFormat::Messages, ApiFormat::Messages) => messages::edit(&turn.body, &turn.run, upstream_model),
-        (ApiFormat::Messages, ApiFormat::ChatCompletions) => {
-            let conversation = messages::parse(&turn.body, &turn.run)?;
-            Ok(chat_completions::emit(conversation, &turn.run, upstream_model))
-        }
-        _ => Err(not_built()),
-    }
-}
-
-/// The client's headers, as far as they mean something to the model's wire.
-fn model_headers(turn: &CodeTurn) -> HeaderMap {
-    let mut headers = turn.forward_headers.clone();
-    for name in CONTROL {
-        headers.remove(*name);
-    }
-    for name in ["accept", "content-encoding", "content-type", "cookie", "expect", "forwarded", "x-request-id"] {
-        headers.remove(name);
-    }
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let accept = if turn.stream { "text/event-stream" } else { "application/json" };
-    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if turn.model_wire == ApiFormat::Messages {
-        keep_foreign_betas(&mut headers);
-        return headers;
-    }
-    headers.remove("anthropic-version");
-    headers.remove("anthropic-beta");
-    // The same credential, under the name that this wire's servers read.
-    if let Some(key) = headers.remove(API_KEY)
-        && !headers.contains_key(AUTHORIZATION)
-        && let Ok(mut value) = HeaderValue::from_bytes(&[b"Bearer ", key.as_bytes()].concat())
-    {
-        value.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, value);
-    }
-    headers
-}
-
-/// The betas of hosted code execution mean a tool that the model is not given here.
-fn keep_foreign_betas(headers: &mut HeaderMap) {
-    const BETA: &str = "anthropic-beta";
-    let kept: Vec<String> = headers
-        .get_all(BETA)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .filter(|beta| !beta.is_empty() && !beta.starts_with("code-execution-"))
-        .map(str::to_owned)
-        .collect();
-    headers.remove(BETA);
-    if let Ok(value) = HeaderValue::from_str(&kept.join(","))
-        && !kept.is_empty()
-    {
-        headers.insert(HeaderName::from_static(BETA), value);
-    }
-}
-
-/// What the client gets to know of the provider's headers: ids and limits.
-fn reply_headers(upstream: &HeaderMap, turn: &CodeTurn, dropped: Option<&str>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in upstream {
-        let known = name.as_str();
-        if known.starts_with("anthropic-")
-            || known.starts_with("x-ratelimit-")
-            || known.starts_with("openai-")
-            || matches!(known, "request-id" | "x-request-id")
-        {
-            headers.append(name.clone(), value.clone());
-        }
-    }
-    let id_header = match turn.caller {
-        ApiFormat::Messages => "request-id",
-        ApiFormat::ChatCompletions | ApiFormat::Responses => "x-request-id",
-    };
-    if let (false, Ok(id)) = (headers.contains_key(id_header), HeaderValue::from_str(&turn.request_id)) {
-        headers.insert(HeaderName::from_static(id_header), id);
-    }
-    if let Some(Ok(dropped)) = dropped.map(|dropped| HeaderValue::from_str(&header_text(dropped))) {
-        headers.insert(HeaderName::from_static(DROPPED), dropped);
-    }
-    headers
-}
-
-/// Names from a request's body as a header may say them.
-fn header_text(names: &str) -> String {
-    let text: String = names.chars().flat_map(char::escape_default).take(MAX_DROPPED_BYTES).collect();
-    if text.len() < MAX_DROPPED_BYTES { text } else { format!("{text}...") }
 }
 
 fn no_sandbox() -> Problem {
@@ -335,9 +235,22 @@ fn no_sandbox() -> Problem {
     Problem::new(ProblemKind::InvalidRequest, Origin::Gateway, message)
 }
 
-fn not_built() -> Problem {
-    let message = "code execution is served on /v1/messages, with models that speak Messages or Chat Completions";
-    Problem::new(ProblemKind::InvalidRequest, Origin::Caller, message)
+/// What was decided and is not served yet is refused; nothing a caller or a policy asks for is left out in silence.
+fn check_served(run: &Run) -> Result<(), Problem> {
+    if run.container.is_some() {
+        let message = "containers are not kept between requests in this build: leave out `container`";
+        return Err(Problem::invalid(message).with_param("container"));
+    }
+    let refused = |message: &str| Err(Problem::new(ProblemKind::PermissionDenied, Origin::Caller, message));
+    if !run.tools.contains(&CodeTool::Python) {
+        return refused("the workspace's policy allows no tool that this build runs: have `code_execution` allowed");
+    }
+    if run.image.is_some() {
+        return refused(
+            "the workspace's policy asks for a sandbox image, and this build has one for all: have it cleared",
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,15 +1,20 @@
 //! Calls to models, always through Envoy's model listener, which knows the providers and their credentials.
 //!
-//! INVARIANT: a call is sent once. No retry, no redirect, no decoding of the answer; dropping the answer ends the call.
+//! INVARIANT: a call is sent once, to the very path it names. No retry, no redirect, no decoding of the answer; dropping
+//! the answer ends the call.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
+
+const PATH_CHANGED: &str = "the path or query cannot be sent on as it stands: send it without `.` and `..`, and with \
+    quotation marks, braces and all letters that are no ASCII percent-encoded";
 
 pub use reqwest::Body;
 
@@ -47,7 +52,7 @@ impl Default for ModelLimits {
 #[derive(Debug, Clone)]
 pub struct ModelClient {
     client: reqwest::Client,
-    /// Scheme and authority (and prefix) in front of every path.
+    /// Scheme and authority (and prefix) in front of every path, as the client would write them.
     base: String,
     /// Envoy's model listener routes by the provider's name; a mesh routes as it always does.
     names_provider: bool,
@@ -61,7 +66,7 @@ pub struct ModelCall {
     pub provider: String,
     /// Path and query, as the provider knows them (`/v1/messages`).
     pub path: String,
-    /// Headers besides those the client itself sets (host, content-length, provider, hop secret).
+    /// Headers besides those the client itself sets (host, content-length, provider); in a mesh the hop's secret is one.
     pub headers: HeaderMap,
     /// The body, whole or as it comes.
     pub body: Body,
@@ -89,9 +94,23 @@ pub enum UpstreamError {
     /// Nothing listens there, or the connection broke.
     #[error("the model could not be reached")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The path would not reach the provider with the bytes it was decided by.
+    #[error("the path cannot be sent as it stands")]
+    PathChanged,
     /// No byte for `upstream.idle_timeout_ms`.
     #[error("the model did not answer in time")]
     TimedOut,
+}
+
+impl From<&UpstreamError> for Problem {
+    fn from(error: &UpstreamError) -> Self {
+        let kind = match error {
+            UpstreamError::PathChanged => return Self::invalid(PATH_CHANGED),
+            UpstreamError::Unreachable(_) => ProblemKind::UpstreamFailed,
+            UpstreamError::TimedOut => ProblemKind::UpstreamTimedOut,
+        };
+        Self::new(kind, Origin::Upstream, error.to_string())
+    }
 }
 
 impl ModelClient {
@@ -112,6 +131,7 @@ impl ModelClient {
             ModelTarget::Url(url) => (builder, url.trim_end_matches('/').to_owned()),
         };
         let client = builder.build().map_err(unreachable)?;
+        let base = reqwest::Url::parse(&base).map_err(unreachable)?.as_str().trim_end_matches('/').to_owned();
         Ok(Self { client, base, names_provider, limits })
     }
 
@@ -122,6 +142,11 @@ impl ModelClient {
 
     /// Like [`Self::send`], with the caller's own method.
     pub async fn relay(&self, method: http::Method, call: ModelCall) -> Result<ModelAnswer, UpstreamError> {
+        let sent = format!("{}{}", self.base, call.path);
+        let url = reqwest::Url::parse(&sent).map_err(|_| UpstreamError::PathChanged)?;
+        if url.as_str() != sent {
+            return Err(UpstreamError::PathChanged);
+        }
         let mut headers = call.headers;
         strip_hop_by_hop(&mut headers);
         headers.remove(header::HOST);
@@ -130,8 +155,7 @@ impl ModelClient {
             let provider = HeaderValue::from_str(&call.provider).map_err(unreachable)?;
             headers.insert(HeaderName::from_static(decision::header::PROVIDER), provider);
         }
-        let request =
-            self.client.request(method, format!("{}{}", self.base, call.path)).headers(headers).body(call.body);
+        let request = self.client.request(method, url).headers(headers).body(call.body);
         let answer = match tokio::time::timeout(self.limits.header_timeout, request.send()).await {
             Err(_) => return Err(UpstreamError::TimedOut),
             Ok(Err(error)) if error.is_timeout() => return Err(UpstreamError::TimedOut),

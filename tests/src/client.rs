@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 client for tests: chunk boundaries, early leaving and raw bytes are in the test's hand.
 //!
-//! INVARIANT: one connection a call, closed when the call's value is dropped; no retry, no redirect, no pool.
+//! INVARIANT: no retry, no redirect, no pool; a connection closes when its value is dropped, whatever it is doing.
 
 use std::convert::Infallible;
 use std::io;
@@ -14,6 +14,7 @@ use http::{Method, Request};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -75,9 +76,19 @@ pub struct Streaming {
     /// Header pairs in order, names lower-case.
     pub headers: Vec<(String, String)>,
     body: Incoming,
-    connection: JoinHandle<()>,
     seen: Vec<u8>,
+    _connection: Connection,
 }
+
+/// A connection for one request after another. Dropping it closes it.
+#[derive(Debug)]
+pub struct Connection {
+    sender: SendRequest<SentBody>,
+    host: String,
+    driver: JoinHandle<()>,
+}
+
+type SentBody = UnsyncBoxBody<Bytes, Infallible>;
 
 impl Call {
     /// A request without a body.
@@ -141,35 +152,12 @@ impl Call {
 
     /// Sends the request and returns as soon as the answer's head is there.
     pub async fn open(self, target: impl Into<Target>) -> io::Result<Streaming> {
-        match target.into() {
-            Target::Tcp(address) => {
-                let socket = TcpStream::connect(address).await?;
-                socket.set_nodelay(true)?;
-                self.exchange(socket, &address.to_string()).await
-            }
-            Target::Unix(path) => self.exchange(UnixStream::connect(path).await?, "localhost").await,
-        }
+        let mut connection = Connection::open(target).await?;
+        let (status, headers, body) = connection.exchange(self).await?;
+        Ok(Streaming { status, headers, body, seen: Vec::new(), _connection: connection })
     }
 
-    async fn exchange<S>(self, socket: S, host: &str) -> io::Result<Streaming>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
-        let connection = tokio::spawn(async move { drop(connection.await) });
-        let request = self.request(host)?;
-        let response = timed(sender.send_request(request)).await?.map_err(io::Error::other)?;
-        let (head, body) = response.into_parts();
-        let headers = head
-            .headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-            .collect();
-        Ok(Streaming { status: head.status.as_u16(), headers, body, connection, seen: Vec::new() })
-    }
-
-    fn request(self, host: &str) -> io::Result<Request<UnsyncBoxBody<Bytes, Infallible>>> {
+    fn request(self, host: &str) -> io::Result<Request<SentBody>> {
         let mut builder = Request::builder().method(self.method).uri(self.path).header("host", host);
         for (name, value) in self.headers {
             builder = builder.header(name, value);
@@ -241,9 +229,52 @@ impl Streaming {
     }
 }
 
-impl Drop for Streaming {
+impl Connection {
+    /// Connects.
+    pub async fn open(target: impl Into<Target>) -> io::Result<Self> {
+        match target.into() {
+            Target::Tcp(address) => {
+                let socket = TcpStream::connect(address).await?;
+                socket.set_nodelay(true)?;
+                Self::over(socket, address.to_string()).await
+            }
+            Target::Unix(path) => Self::over(UnixStream::connect(path).await?, "localhost".to_owned()).await,
+        }
+    }
+
+    async fn over<S>(socket: S, host: String) -> io::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, driver) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
+        let driver = tokio::spawn(async move { drop(driver.await) });
+        Ok(Self { sender, host, driver })
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub async fn send(&mut self, call: Call) -> io::Result<Answer> {
+        let (status, headers, body) = self.exchange(call).await?;
+        let body = timed(body.collect()).await?.map_err(io::Error::other)?.to_bytes();
+        Ok(Answer { status, headers, body })
+    }
+
+    async fn exchange(&mut self, call: Call) -> io::Result<(u16, Vec<(String, String)>, Incoming)> {
+        timed(self.sender.ready()).await?.map_err(io::Error::other)?;
+        let response = timed(self.sender.send_request(call.request(&self.host)?)).await?.map_err(io::Error::other)?;
+        let (head, body) = response.into_parts();
+        let headers = head
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+            .collect();
+        Ok((head.status.as_u16(), headers, body))
+    }
+}
+
+impl Drop for Connection {
     fn drop(&mut self) {
-        self.connection.abort();
+        self.driver.abort();
     }
 }
 

@@ -1,10 +1,12 @@
 //! Starts the real parts for tests, in reading order:
 //!
+//! - [`bench`] measures what the sidecar costs.
 //! - [`scripted_model`] plays models; it is the only part of a test that is not the real one.
 //! - [`client`] speaks plain HTTP/1.1, with more control over the bytes than an SDK gives.
 //! - [`stack`] starts scripted model, sidecar and Envoy, and ends them.
 //! - [`wasm`] reads what the built filter asks of Envoy.
 
+pub mod bench;
 pub mod client;
 pub mod scripted_model;
 pub mod stack;

@@ -106,7 +106,7 @@ pub fn decide(input: &Input<'_>) -> Decision {
     }
     let snapshot = match input.policy {
         PolicyView::Fresh(snapshot) => snapshot,
-        PolicyView::Stale => return Decision::undecided(Reason::PolicyStale),
+        PolicyView::Stale(_) => return Decision::undecided(Reason::PolicyStale),
         PolicyView::Missing => return Decision::undecided(Reason::PolicyMissing),
     };
     if !snapshot.sandbox_available {

@@ -139,7 +139,7 @@ impl Exchange {
     /// The head is there. `end_of_stream`: and there is no body.
     pub fn begin(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -> (Self, Step) {
         let done = |step| (Self { pending: None, scanned: 0 }, step);
-        let facts = match head::open(head, env) {
+        let facts = match head::open(head, end_of_stream, env) {
             Opening::Done(step) => return done(*step),
             Opening::Facts(facts) => *facts,
         };

@@ -1,4 +1,4 @@
-//! One JSON case in, one JSON answer out: what native tests, the filter in Envoy, the sidecar and the page all run.
+//! One JSON case in, one JSON answer out: what native tests, the filter in Envoy and the sidecar all run.
 //!
 //! INVARIANT: equal cases give equal bytes everywhere, however the body is cut.
 
@@ -27,6 +27,9 @@ struct Case {
     point: CasePoint,
     #[serde(default = "request_id")]
     request_id: String,
+    /// What the word `stale` stands for.
+    #[serde(skip)]
+    nothing: Snapshot,
 }
 
 #[derive(Debug, Deserialize)]
@@ -191,7 +194,7 @@ impl Case {
             config: &self.config,
             policy: match &self.snapshot {
                 CaseSnapshot::Fresh(snapshot) => PolicyView::Fresh(snapshot),
-                CaseSnapshot::Word(SnapshotWord::Stale) => PolicyView::Stale,
+                CaseSnapshot::Word(SnapshotWord::Stale) => PolicyView::Stale(&self.nothing),
                 CaseSnapshot::Missing => PolicyView::Missing,
             },
             point: match self.point {

@@ -1,4 +1,10 @@
 //! Which wire a request speaks, from its path alone, and whose error words its caller expects.
+//!
+//! INVARIANT: no path that a server could read as an endpoint is [`Endpoint::Other`].
+
+pub(crate) mod path;
+
+use crate::header;
 
 /// Shape of body and stream: what a caller is owed, or what a model serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -22,6 +28,25 @@ pub enum Vocabulary {
     Anthropic,
 }
 
+impl Vocabulary {
+    /// That of the caller of an endpoint; where both vendors share a path, Anthropic's own header tells.
+    pub fn of(endpoint: Endpoint, has_header: impl Fn(&str) -> bool) -> Self {
+        match endpoint.format() {
+            Some(format) => format.vocabulary(),
+            None if has_header(header::ANTHROPIC_VERSION) => Self::Anthropic,
+            None => Self::OpenAi,
+        }
+    }
+
+    /// The response header that carries the request's id.
+    pub fn request_id_header(self) -> &'static str {
+        match self {
+            Self::Anthropic => "request-id",
+            Self::OpenAi => "x-request-id",
+        }
+    }
+}
+
 impl ApiFormat {
     /// The vocabulary that belongs to this wire.
     pub fn vocabulary(self) -> Vocabulary {
@@ -43,74 +68,65 @@ pub enum Endpoint {
     Control,
     /// Everything else.
     Other,
+    /// Some server could read it as this endpoint (`None`: it is too long and too odd to tell), but it is not spelled
+    /// so: refused, passed on to nobody.
+    Misspelled(Option<&'static Place>),
 }
 
-/// Reads a path as it stands on the wire, with or without a query. Percent-escapes are decoded once, empty segments
-/// and dots are resolved, so that no spelling of an endpoint's path goes unrecognised. `roots` are the API's roots.
+/// An endpoint of ours, as a path names it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Without the root and its slash.
+    path: &'static str,
+    /// Stands under one of the API's roots.
+    rooted: bool,
+    endpoint: Endpoint,
+}
+
+impl Endpoint {
+    /// The wire it serves, or would if it were spelled right.
+    pub fn format(self) -> Option<ApiFormat> {
+        match self {
+            Self::Inference(format) => Some(format),
+            Self::Misspelled(Some(place)) => place.endpoint.format(),
+            Self::Misspelled(None) | Self::Files | Self::Control | Self::Other => None,
+        }
+    }
+}
+
+impl Place {
+    /// The one spelling that is served, under the first root; of children, how they begin.
+    pub fn spelling(&self, roots: &[String]) -> String {
+        let root = roots.first().filter(|_| self.rooted).map_or("", String::as_str);
+        format!("{root}/{}", self.path)
+    }
+
+    /// Longer paths belong to it as well.
+    fn has_children(&self) -> bool {
+        !matches!(self.endpoint, Endpoint::Inference(_))
+    }
+}
+
+/// Reads a path as it stands on the wire, with or without a query. `roots` are the API's roots.
+///
+/// An endpoint has one spelling. Servers read `/v1//messages`, `/v1/%6dessages` or `/v1/x/../messages` in ways of their
+/// own, so a path that any of them could take for an endpoint is [`Endpoint::Misspelled`] unless it is spelled exactly.
 pub fn classify(path: &[u8], roots: &[String]) -> Endpoint {
-    let path = normalize(path);
-    if matches!(path.split('/').nth(1), Some("healthz" | "otari")) {
-        return Endpoint::Control;
-    }
-    let under = |root: &String| path.strip_prefix(root.as_str()).and_then(|rest| rest.strip_prefix('/'));
-    let Some(rest) = roots.iter().find_map(under) else {
-        return Endpoint::Other;
-    };
-    match rest {
-        "chat/completions" => return Endpoint::Inference(ApiFormat::ChatCompletions),
-        "messages" => return Endpoint::Inference(ApiFormat::Messages),
-        "responses" => return Endpoint::Inference(ApiFormat::Responses),
-        _ => {}
-    }
-    match rest.split_once('/').map_or(rest, |(first, _)| first) {
-        "files" | "containers" => Endpoint::Files,
-        "tools" | "workspaces" | "settings" => Endpoint::Control,
-        _ => Endpoint::Other,
-    }
+    path::read(path, roots)
 }
 
-/// The path without query and fragment, decoded once, its segments joined by single slashes, without a trailing one.
-/// Bytes that are no UTF-8 are replaced: no endpoint of ours has any.
-fn normalize(path: &[u8]) -> String {
-    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(path.len());
-    let decoded = percent_decode(path.get(..end).unwrap_or_default());
-    let mut segments: Vec<&[u8]> = Vec::new();
-    for segment in decoded.split(|&byte| byte == b'/') {
-        match segment {
-            b"" | b"." => {}
-            b".." => {
-                segments.pop();
-            }
-            _ => segments.push(segment),
-        }
-    }
-    let mut out = String::new();
-    for segment in segments {
-        out.push('/');
-        out.push_str(&String::from_utf8_lossy(segment));
-    }
-    out
-}
-
-fn percent_decode(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        let decoded = match (byte, tail) {
-            (b'%', [high, low, after @ ..]) => hex(*high).zip(hex(*low)).map(|(high, low)| ((high << 4) | low, after)),
-            _ => None,
-        };
-        match decoded {
-            Some((byte, after)) => {
-                out.push(byte);
-                rest = after;
-            }
-            None => out.push(byte),
-        }
-    }
-    out
-}
+const PLACES: &[Place] = &[
+    Place { path: "messages", rooted: true, endpoint: Endpoint::Inference(ApiFormat::Messages) },
+    Place { path: "chat/completions", rooted: true, endpoint: Endpoint::Inference(ApiFormat::ChatCompletions) },
+    Place { path: "responses", rooted: true, endpoint: Endpoint::Inference(ApiFormat::Responses) },
+    Place { path: "files", rooted: true, endpoint: Endpoint::Files },
+    Place { path: "containers", rooted: true, endpoint: Endpoint::Files },
+    Place { path: "tools", rooted: true, endpoint: Endpoint::Control },
+    Place { path: "workspaces", rooted: true, endpoint: Endpoint::Control },
+    Place { path: "settings", rooted: true, endpoint: Endpoint::Control },
+    Place { path: "otari", rooted: false, endpoint: Endpoint::Control },
+    Place { path: "healthz", rooted: false, endpoint: Endpoint::Control },
+];
 
 /// The value of a hexadecimal digit.
 pub(crate) fn hex(digit: u8) -> Option<u8> {

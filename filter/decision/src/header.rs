@@ -10,6 +10,10 @@ pub const KEY: &str = "otari-key";
 pub const AUTHORIZATION: &str = "authorization";
 /// The credential as the Anthropic SDKs before 2.0 send it.
 pub const API_KEY: &str = "x-api-key";
+/// Every Anthropic SDK sends it.
+pub const ANTHROPIC_VERSION: &str = "anthropic-version";
+/// The request's id, made by Envoy; see [`crate::identity::request_id`].
+pub const REQUEST_ID: &str = "x-request-id";
 
 /// Internal, filter → Envoy's route table: `sidecar` picks the sidecar's route.
 pub const ROUTE: &str = "x-otari-route";

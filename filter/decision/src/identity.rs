@@ -2,6 +2,10 @@
 //!
 //! INVARIANT: the workspace comes from a known key or from the mesh, never from anything a client can set.
 
+mod leak;
+
+pub(crate) use leak::keep_keys_here;
+
 use sha2::{Digest, Sha256};
 
 use crate::config::IdentityConfig;
@@ -30,6 +34,35 @@ pub fn key_hash(key: &[u8]) -> String {
     nibbles.filter_map(|nibble| char::from_digit(u32::from(nibble), 16)).collect()
 }
 
+/// How the keys begin that this gateway mints; 32 hexadecimal digits follow.
+pub const KEY_PREFIX: &str = "otk_";
+/// How request ids of the gateway's own begin.
+pub const REQUEST_ID_PREFIX: &str = "req_otr";
+/// Longest request id that is taken over from Envoy, in bytes.
+const MAX_REQUEST_ID: usize = 128;
+
+/// The value of [`header::REQUEST_ID`] as it may stand in answers and logs; `None` if it may not.
+pub fn request_id(value: &[u8]) -> Option<&str> {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let id = std::str::from_utf8(value).ok()?;
+    ((1..=MAX_REQUEST_ID).contains(&id.len()) && value.iter().all(fits)).then_some(id)
+}
+
+/// The credential a caller shows: `otari-key` (`Bearer ` may stand before it), else the bearer token, else `x-api-key`;
+/// a blank one is none. An error if one of the three came twice.
+pub fn credential<'a>(head: &RequestHead<'a>) -> Result<Option<&'a [u8]>, (Reason, Problem)> {
+    let own = head.single(header::KEY)?.map(strip_bearer);
+    let token = head.single(header::AUTHORIZATION)?.and_then(bearer);
+    let api_key = head.single(header::API_KEY)?.map(<[u8]>::trim_ascii);
+    Ok([own, token, api_key].into_iter().flatten().find(|key| !key.is_empty()))
+}
+
+/// The same, if the snapshot has it.
+pub(crate) fn known_credential<'a>(head: &RequestHead<'a>, snapshot: Option<&Snapshot>) -> Option<&'a [u8]> {
+    let shown = credential(head).ok().flatten()?;
+    snapshot?.keys.contains_key(&key_hash(shown)).then_some(shown)
+}
+
 /// What a head says about its caller, kept until the body is complete. Holds hashes, no keys.
 #[derive(Debug)]
 pub(crate) struct Caller {
@@ -37,9 +70,18 @@ pub(crate) struct Caller {
     pub(crate) carriers: Carriers,
 }
 
-/// Headers that may carry an otari key towards a provider, with the hash of what they carry, in order of precedence.
+/// Headers that may carry an otari key towards a provider.
 #[derive(Debug)]
-pub(crate) struct Carriers(Vec<(&'static str, String)>);
+pub(crate) struct Carriers(Vec<Carrier>);
+
+#[derive(Debug)]
+struct Carrier {
+    header: &'static str,
+    /// Hash of what it carries.
+    hash: String,
+    /// It looks like a key of ours, known or not.
+    minted: bool,
+}
 
 #[derive(Debug)]
 enum Claim {
@@ -52,39 +94,38 @@ enum Claim {
 impl Carriers {
     /// Reads the head.
     pub(crate) fn read(head: &RequestHead<'_>) -> Self {
-        let bearer = head.values(header::AUTHORIZATION).filter_map(bearer).map(|key| (header::AUTHORIZATION, key));
-        let api_key = head.values(header::API_KEY).map(|key| (header::API_KEY, key.trim_ascii()));
-        let keys = bearer.chain(api_key).filter(|(_, key)| !key.is_empty());
-        Self(keys.map(|(name, key)| (name, key_hash(key))).collect())
+        let keys = [header::AUTHORIZATION, header::API_KEY].into_iter().flat_map(|header| {
+            head.values(header).filter_map(move |value| carried(header.as_bytes(), value).map(|key| (header, key)))
+        });
+        let carrier = |(header, key)| Carrier { header, hash: key_hash(key), minted: leak::is_minted(key) };
+        Self(keys.map(carrier).collect())
     }
 
     /// Those that carry a key of ours: they end here.
     pub(crate) fn spent<'a>(&'a self, snapshot: Option<&'a Snapshot>) -> impl Iterator<Item = &'static str> + 'a {
-        let ours = move |hash: &String| snapshot.is_some_and(|snapshot| snapshot.keys.contains_key(hash));
-        self.0.iter().filter(move |(_, hash)| ours(hash)).map(|(name, _)| *name)
+        let known = move |hash: &String| snapshot.is_some_and(|snapshot| snapshot.keys.contains_key(hash));
+        self.0.iter().filter(move |one| one.minted || known(&one.hash)).map(|one| one.header)
     }
 }
 
 impl Caller {
     /// Reads the head.
     pub(crate) fn read(head: &RequestHead<'_>, config: &IdentityConfig) -> Result<Self, (Reason, Problem)> {
-        let key = head.single(header::KEY)?.map(strip_bearer).filter(|key| !key.is_empty());
-        if *config == IdentityConfig::OtariKey {
-            head.single(header::AUTHORIZATION)?;
-            head.single(header::API_KEY)?;
-        }
-        let carriers = Carriers::read(head);
-        let claim = match config {
-            IdentityConfig::None => Claim::Named(Identity { user: DEFAULT.to_owned(), workspace: DEFAULT.to_owned() }),
+        let own = head.single(header::KEY)?.map(strip_bearer).filter(|key| !key.is_empty());
+        let (shown, claim) = match config {
+            IdentityConfig::None => {
+                (own, Claim::Named(Identity { user: DEFAULT.to_owned(), workspace: DEFAULT.to_owned() }))
+            }
             IdentityConfig::Header { user, workspace } => {
-                Claim::Named(Identity { user: named(head, user)?, workspace: named(head, workspace)? })
+                (own, Claim::Named(Identity { user: named(head, user)?, workspace: named(head, workspace)? }))
             }
             IdentityConfig::OtariKey => {
-                let hash = key.map(key_hash).or_else(|| carriers.0.first().map(|(_, hash)| hash.clone()));
-                Claim::Key(hash.ok_or_else(no_key)?)
+                let shown = credential(head)?.ok_or_else(no_key)?;
+                (Some(shown), Claim::Key(key_hash(shown)))
             }
         };
-        Ok(Self { claim, carriers })
+        keep_keys_here(head, shown)?;
+        Ok(Self { claim, carriers: Carriers::read(head) })
     }
 
     /// Whose request it is, or why that is not known.
@@ -95,7 +136,7 @@ impl Caller {
         };
         let snapshot = match policy {
             PolicyView::Fresh(snapshot) => snapshot,
-            PolicyView::Stale => return Err(Reason::PolicyStale),
+            PolicyView::Stale(_) => return Err(Reason::PolicyStale),
             PolicyView::Missing => return Err(Reason::PolicyMissing),
         };
         let owner = snapshot.keys.get(hash).ok_or(Reason::KeyUnverified)?;
@@ -129,6 +170,16 @@ fn named(head: &RequestHead<'_>, name: &str) -> Result<String, (Reason, Problem)
     }
 }
 
+/// The credential in a header that may carry one on to a provider.
+fn carried<'a>(header: &[u8], value: &'a [u8]) -> Option<&'a [u8]> {
+    let key = match header {
+        _ if header == header::AUTHORIZATION.as_bytes() => bearer(value)?,
+        _ if header == header::API_KEY.as_bytes() => value.trim_ascii(),
+        _ => return None,
+    };
+    (!key.is_empty()).then_some(key)
+}
+
 /// The token of `Bearer <token>`; `None` for another scheme.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.trim_ascii().split_at_checked(b"bearer ".len())?;
@@ -142,7 +193,15 @@ fn strip_bearer(value: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::{bearer, key_hash, strip_bearer};
+    use super::{bearer, key_hash, request_id, strip_bearer};
+
+    #[test]
+    fn a_request_id_is_a_short_word() {
+        assert_eq!(request_id(b"6f1c-A_9"), Some("6f1c-A_9"));
+        for odd in [&b""[..], b"a b", b"a\"", b"\xff", &[b'a'; 129]] {
+            assert_eq!(request_id(odd), None);
+        }
+    }
 
     #[test]
     fn hash_is_sha256_in_lower_case_hex() {

@@ -1,4 +1,4 @@
-//! Who runs the code of this request: the one decision of filter, sidecar and page.
+//! Who runs the code of this request: the one decision of filter and sidecar.
 //!
 //! Pure: no I/O, clock, randomness, hash maps, floats, panics or unsafe.
 #![forbid(unsafe_code)]

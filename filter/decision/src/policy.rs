@@ -120,8 +120,8 @@ impl Default for WorkspacePolicy {
 pub enum PolicyView<'a> {
     /// Young enough to decide on. The sidecar's own always is.
     Fresh(&'a Snapshot),
-    /// Older than `policy.max_age_ms`.
-    Stale,
+    /// Older than `policy.max_age_ms`: nothing is decided on it, but its keys are keys of ours still.
+    Stale(&'a Snapshot),
     /// None has arrived yet.
     Missing,
 }
@@ -131,7 +131,15 @@ impl<'a> PolicyView<'a> {
     pub fn fresh(self) -> Option<&'a Snapshot> {
         match self {
             Self::Fresh(snapshot) => Some(snapshot),
-            Self::Stale | Self::Missing => None,
+            Self::Stale(_) | Self::Missing => None,
+        }
+    }
+
+    /// The last snapshot, however old.
+    pub fn latest(self) -> Option<&'a Snapshot> {
+        match self {
+            Self::Fresh(snapshot) | Self::Stale(snapshot) => Some(snapshot),
+            Self::Missing => None,
         }
     }
 }

@@ -163,11 +163,10 @@ impl Problem {
 
     /// The whole answer for a failure before the first byte.
     pub fn reply(&self, vocabulary: Vocabulary, request_id: &str) -> Reply {
-        let id_header = match vocabulary {
-            Vocabulary::Anthropic => "request-id",
-            Vocabulary::OpenAi => "x-request-id",
-        };
-        let mut headers = vec![("content-type", "application/json".to_owned()), (id_header, request_id.to_owned())];
+        let mut headers = vec![
+            ("content-type", "application/json".to_owned()),
+            (vocabulary.request_id_header(), request_id.to_owned()),
+        ];
         if let Some(seconds) = self.retry_after_s {
             headers.push(("retry-after", seconds.to_string()));
         }

@@ -1,6 +1,6 @@
 //! Why a request went where it went, in a code for machines and in words for people.
 //!
-//! INVARIANT: closed; metrics, the access log, the corpus and the page use these codes.
+//! INVARIANT: closed; metrics, the access log, the corpus and `explain` use these codes.
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $name:ident $code:literal $words:literal)*) => {
@@ -48,14 +48,16 @@ reasons! {
     PolicyStale "policy_stale" "The policy snapshot is too old to decide on."
     KeyUnverified "key_unverified" "The key is not in the policy snapshot, or there is none to look it up in."
     // Refused before the body.
+    PathMisspelled "path_misspelled" "The path could be read as an endpoint, but is not spelled like one."
+    KeyMisplaced "key_misplaced" "A key of this gateway stands where it would travel on to the provider."
     HeaderInvalid "header_invalid" "The code-execution header holds none of its three words."
     HeaderDuplicate "header_duplicate" "A header that may come once came more than once, or its two spellings disagree."
     HeaderUnreadable "header_unreadable" "A header that names the caller is not readable text."
     KeyMissing "key_missing" "The request brings no key."
     KeyUnknown "key_unknown" "The key is not known."
     IdentityMissing "identity_missing" "The mesh named no user and workspace."
-    MethodNotAllowed "method_not_allowed" "The endpoint does not serve this method."
-    BodyEncoded "body_encoded" "The body is compressed, so it cannot be inspected."
+    MethodNotAllowed "method_not_allowed" "The endpoint does not serve this method, or takes no body with it."
+    BodyEncoded "body_encoded" "The body is compressed or not in UTF-8, so it cannot be inspected."
     BodyTooLarge "body_too_large" "The body is longer than the limit."
     // Refused for the body.
     BodyMissing "body_missing" "The request has no body."

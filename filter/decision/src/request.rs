@@ -47,8 +47,10 @@ impl RequestView {
 pub const OWN_FILE: &str = "file-otr";
 /// The same, and the prefix of files inside a container on the OpenAI wire.
 pub const OWN_FILES: [&str; 2] = [OWN_FILE, "cfile_otr"];
+/// Prefix of the ids of `server_tool_use` blocks we minted.
+pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
 /// Prefixes of the ids of calls we minted: Messages blocks, Responses items.
-pub const MINTED: [&str; 2] = ["otari_srvtoolu_", "otari_ci_"];
+pub const MINTED: [&str; 2] = [SERVER_TOOL_USE, "otari_ci_"];
 /// Prefix of container ids of ours.
 pub const OWN_CONTAINER: &str = "otari_cntr_";
 /// The gateway's own web search, which we do not serve.

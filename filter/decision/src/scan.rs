@@ -30,7 +30,7 @@ pub const MAX_CONTAINER: usize = 256;
 pub const MAX_KEY: usize = 1024;
 /// Most code tools in one request.
 pub const MAX_DECLARATIONS: usize = 128;
-/// Most entries of an `allowed_tools` list.
+/// Most entries of an `allowed_tools` list that a run here honours.
 pub const MAX_ALLOWED: usize = 1024;
 
 /// The incremental scanner of one body. It holds what it found and a few bytes of state, never the body.

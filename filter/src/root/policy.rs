@@ -17,9 +17,8 @@ use crate::root::metrics::{Metrics, Poll};
 const TICKS_PER_POLL: u32 = 2;
 /// Ticks are never closer than this, whatever the period.
 const MIN_TICK_MS: u32 = 20;
-/// Bounds of the time a poll may take.
-const MIN_TIMEOUT_MS: u64 = 250;
-const MAX_TIMEOUT_MS: u64 = 5_000;
+/// How long a poll may take. A late answer is worth waiting for: its age counts from the question.
+const POLL_TIMEOUT_MS: u32 = 5_000;
 /// A snapshot above this is refused: every worker holds its own copy.
 const MAX_SNAPSHOT_BYTES: usize = 16 * 1024 * 1024;
 /// How often a write to the shared value is tried again after another worker was faster.
@@ -51,13 +50,20 @@ struct RunningPoll {
     sent_ns: u64,
 }
 
+impl RunningPoll {
+    /// Envoy gives an answer or a timeout for each; one for which neither came is lost.
+    fn is_awaited(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.sent_ns) < ms_to_ns(u64::from(POLL_TIMEOUT_MS)).saturating_mul(2)
+    }
+}
+
 /// What this worker may rely on, taken once for a request.
 #[derive(Debug)]
 pub(crate) enum Current {
     /// Confirmed within `policy.max_age_ms`.
     Fresh(Rc<Snapshot>),
     /// Confirmed longer ago than that.
-    Stale,
+    Stale(Rc<Snapshot>),
     /// None was ever seen.
     Missing,
 }
@@ -67,7 +73,7 @@ impl Current {
     pub(crate) fn view(&self) -> PolicyView<'_> {
         match self {
             Self::Fresh(snapshot) => PolicyView::Fresh(snapshot),
-            Self::Stale => PolicyView::Stale,
+            Self::Stale(snapshot) => PolicyView::Stale(snapshot),
             Self::Missing => PolicyView::Missing,
         }
     }
@@ -103,7 +109,10 @@ impl Policy {
         if let Some(held) = &self.held {
             metrics.snapshot(held.snapshot.version, held.age_ms(now_ns));
         }
-        if self.take_lease(&config.policy, now_ns)? {
+        // One at a time: on a machine so busy that answers take longer than a period, each would else be forgotten for
+        // the sake of the next.
+        let waiting = self.poll.as_ref().is_some_and(|poll| poll.is_awaited(now_ns));
+        if !waiting && self.take_lease(&config.policy, now_ns)? {
             self.send_poll(&config.policy, now_ns, metrics);
         }
         Ok(())
@@ -130,7 +139,7 @@ impl Policy {
     pub(crate) fn current(&self) -> Current {
         match &self.held {
             Some(held) if self.fresh => Current::Fresh(Rc::clone(&held.snapshot)),
-            Some(_) => Current::Stale,
+            Some(held) => Current::Stale(Rc::clone(&held.snapshot)),
             None => Current::Missing,
         }
     }
@@ -177,8 +186,7 @@ impl Policy {
         if !etag.is_empty() {
             headers.push(("if-none-match", etag));
         }
-        let timeout_ms = source.poll_ms.clamp(MIN_TIMEOUT_MS, MAX_TIMEOUT_MS);
-        match host::get(&source.cluster, &headers, u32::try_from(timeout_ms).unwrap_or(u32::MAX)) {
+        match host::get(&source.cluster, &headers, POLL_TIMEOUT_MS) {
             Ok(token) => self.poll = Some(RunningPoll { token, sent_ns: now_ns }),
             Err(_) => self.poll_failed("the cluster of the policy does not exist or is full", metrics),
         }

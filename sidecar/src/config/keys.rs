@@ -141,8 +141,8 @@ keys! {
         "With `embedded`: address space of one process.";
     SANDBOX_MAX_TASKS: "sandbox.max_tasks", Kind::Integer(1, 65_536), Some("64"),
         "With `embedded`: processes and threads of a session.";
-    SANDBOX_MAX_OPEN_FILES: "sandbox.max_open_files", Kind::Integer(16, 1 << 20), Some("1024"),
-        "With `embedded`: open files of one process.";
+    SANDBOX_MAX_OPEN_FILES: "sandbox.max_open_files", Kind::Integer(16, 1 << 20), Some("256"),
+        "With `embedded`: open files of one process, and sockets of a session.";
     SANDBOX_MAX_FILE_BYTES: "sandbox.max_file_bytes", Kind::Integer(1024, BYTES_MAX), Some("104857600"),
         "With `embedded`: size of one file.";
     SANDBOX_WORKSPACE_BYTES: "sandbox.workspace_bytes", Kind::Integer(1024, BYTES_MAX), Some("536870912"),
@@ -159,6 +159,8 @@ keys! {
         "One event of a model's stream.";
     TOOL_LOOP_MAX_ANSWER_BYTES: "tool_loop.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("67108864"),
         "One answer of a model.";
+    TOOL_LOOP_MAX_TRANSCRIPT_BYTES: "tool_loop.max_transcript_bytes", Kind::Integer(1024, 1 << 32), Some("134217728"),
+        "History that a model is sent in one request, with all its own turns and results; past it the answer ends with an error.";
     TOOL_LOOP_MAX_ARGUMENT_BYTES: "tool_loop.max_argument_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
         "The arguments of one code call.";
     TOOL_LOOP_MAX_CALLS_PER_TURN: "tool_loop.max_calls_per_turn", Kind::Integer(1, 1024), Some("16"),

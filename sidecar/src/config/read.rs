@@ -249,7 +249,7 @@ fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) 
     let run_as = reader.required_text(&keys::SANDBOX_RUN_AS);
     let run_as = RunAs::parse(&run_as).unwrap_or_else(|fix| {
         reader.problem(keys::SANDBOX_RUN_AS.path, run_as, fix);
-        RunAs::default()
+        RunAs::NOBODY
     });
     ProcessSettings {
         data_dir: data_dir.to_owned(),
@@ -279,6 +279,7 @@ fn read_tool_loop(reader: &mut Reader<'_>) -> Limits {
         keep_alive: millis(reader, &keys::TOOL_LOOP_KEEP_ALIVE_MS),
         max_frame_bytes: reader.size(&keys::TOOL_LOOP_MAX_FRAME_BYTES),
         max_answer_bytes: reader.size(&keys::TOOL_LOOP_MAX_ANSWER_BYTES),
+        max_transcript_bytes: reader.size(&keys::TOOL_LOOP_MAX_TRANSCRIPT_BYTES),
         max_argument_bytes: reader.size(&keys::TOOL_LOOP_MAX_ARGUMENT_BYTES),
         max_calls_per_turn: reader.size(&keys::TOOL_LOOP_MAX_CALLS_PER_TURN),
         max_result_bytes: reader.size(&keys::TOOL_LOOP_MAX_RESULT_BYTES),

@@ -8,7 +8,7 @@ use decision::header;
 use decision::problem::{Origin, Problem, ProblemKind};
 use serde_json::{Value, json};
 
-use super::routes::any_root;
+use super::routes::{any_root, overwrite};
 
 /// Envoy's flags for a connection that broke after the request had gone out.
 const CUT: &[&str] = &["UC", "UR", "LR", "UPE"];
@@ -54,15 +54,15 @@ fn mapper(vocabulary: Vocabulary, when: &Value, problem: &Problem, filter: &Filt
         Vocabulary::Anthropic => json!({"and_filter": {"filters": [when, speaks_anthropic(filter)]}}),
         Vocabulary::OpenAi => when.clone(),
     };
-    let mut mapper = json!({
+    // The same reply as everywhere else, but for the id: Envoy makes one up in the header, and the body repeats it.
+    let reply = problem.reply(vocabulary, "%UNIQUE_ID%");
+    let added = reply.headers.iter().filter(|(name, _)| *name != "content-type");
+    json!({
         "filter": filter,
-        "status_code": problem.status(vocabulary),
-        "body_format_override": {"json_format": problem.body(vocabulary, "%REQ(X-REQUEST-ID)%")},
-    });
-    if problem.side_effects {
-        mapper["headers_to_add"] = json!([{"header": {"key": "x-should-retry", "value": "false"}}]);
-    }
-    mapper
+        "status_code": reply.status,
+        "headers_to_add": added.map(|(name, value)| overwrite(name, value)).collect::<Vec<_>>(),
+        "body_format_override": {"json_format": problem.body(vocabulary, "%RESP(REQUEST-ID)%")},
+    })
 }
 
 fn the_filters_own() -> Value {

@@ -17,6 +17,9 @@ const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "
 const HEALTH_TIMEOUT_S: u32 = 5;
 /// Spellings of a path under `/otari` that a decoder or normaliser could turn into an internal one.
 pub(super) const ODD_OTARI: &str = r"/otari/(.*//.*|/.*|.*%.*|.*\\.*|(.*/)?\..*)";
+/// Envoy holds this much more than the filter allows, a read and a batch of it: so the filter sees what is too long,
+/// and answers in the caller's words before Envoy does.
+const HEADROOM_BYTES: u64 = 2 * 1024 * 1024;
 /// A cluster that does not exist.
 pub(super) const NOWHERE: &str = "nowhere";
 /// Headers Envoy adds by itself; a provider gets what the client sent.
@@ -38,7 +41,8 @@ pub(super) fn public(input: &Input<'_>) -> Value {
     if input.filter.explain {
         routes.push(limited(nowhere(json!({"path": "/otari/filter/explain"})), input));
     }
-    routes.push(answer(json!({"safe_regex": {"regex": ODD_OTARI}}), 404));
+    // Past the filter too, which would read them as the sidecar's.
+    routes.push(unfiltered(answer(json!({"safe_regex": {"regex": ODD_OTARI}}), 404)));
     routes.push(unfiltered(to_sidecar("otari", json!({"path_separated_prefix": "/otari"}), input)));
     for root in &input.filter.roots {
         for path in SIDECAR_PATHS {
@@ -146,7 +150,7 @@ fn unfiltered(mut route: Value) -> Value {
 }
 
 fn limited(mut route: Value, input: &Input<'_>) -> Value {
-    route["request_body_buffer_limit"] = json!(input.filter.max_body_bytes);
+    route["request_body_buffer_limit"] = json!(input.filter.max_body_bytes.saturating_add(HEADROOM_BYTES));
     route
 }
 
@@ -163,7 +167,7 @@ fn exactly(name: &str, value: &str) -> Value {
     json!({"name": name, "string_match": {"exact": value}})
 }
 
-fn overwrite(name: &str, value: &str) -> Value {
+pub(super) fn overwrite(name: &str, value: &str) -> Value {
     json!({"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"})
 }
 

@@ -13,8 +13,10 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use decision::format::{Endpoint, Vocabulary, classify};
+use decision::header;
+use decision::identity::request_id;
 use decision::reason::Reason;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -23,10 +25,6 @@ use crate::config::SNAPSHOT_PATH;
 use crate::ids;
 use crate::telemetry::{Metrics, RequestLabels, chain};
 use crate::tool_loop::Tally;
-
-/// Longest request id taken from Envoy.
-const REQUEST_ID_MAX_CHARS: usize = 64;
-const ENVOY_REQUEST_ID: &str = "x-request-id";
 
 /// What is known of a request from its head alone. An extension of every request.
 #[derive(Debug, Clone)]
@@ -122,30 +120,13 @@ fn client_gone() -> StatusCode {
 fn caller(services: &Services, request: &Request) -> Caller {
     let path = request.uri().path();
     let endpoint = classify(path.as_bytes(), &services.filter_config.roots);
-    let vocabulary = match endpoint {
-        Endpoint::Inference(format) => format.vocabulary(),
-        Endpoint::Files | Endpoint::Control | Endpoint::Other => by_headers(request.headers()),
-    };
+    let vocabulary = Vocabulary::of(endpoint, |name| request.headers().contains_key(name));
     let request_id = request
         .headers()
-        .get(ENVOY_REQUEST_ID)
-        .and_then(|value| value.to_str().ok())
-        .filter(|id| is_request_id(id))
+        .get(header::REQUEST_ID)
+        .and_then(|value| request_id(value.as_bytes()))
         .map_or_else(|| services.ids.mint(ids::REQUEST), str::to_owned);
     Caller { request_id: request_id.into(), vocabulary, endpoint, notes: Arc::default() }
-}
-
-fn by_headers(headers: &HeaderMap) -> Vocabulary {
-    if headers.contains_key("anthropic-version") || headers.contains_key("anthropic-beta") {
-        Vocabulary::Anthropic
-    } else {
-        Vocabulary::OpenAi
-    }
-}
-
-fn is_request_id(id: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=REQUEST_ID_MAX_CHARS).contains(&id.len()) && id.bytes().all(fits)
 }
 
 fn fallback_route(endpoint: Endpoint) -> &'static str {
@@ -155,7 +136,7 @@ fn fallback_route(endpoint: Endpoint) -> &'static str {
         Endpoint::Inference(ApiFormat::ChatCompletions) => "/v1/chat/completions",
         Endpoint::Inference(ApiFormat::Responses) => "/v1/responses",
         Endpoint::Files => "files",
-        Endpoint::Control | Endpoint::Other => "other",
+        Endpoint::Control | Endpoint::Other | Endpoint::Misspelled(_) => "other",
     }
 }
 

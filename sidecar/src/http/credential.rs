@@ -2,10 +2,9 @@
 
 use axum::http::HeaderMap;
 use decision::config::IdentityConfig;
-use decision::header;
-use decision::identity::key_hash;
+use decision::exchange::RequestHead;
+use decision::identity::{self, key_hash};
 use decision::problem::{Origin, Problem, ProblemKind};
-use http::HeaderValue;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -17,8 +16,8 @@ pub(super) fn require_master_key(services: &Services, headers: &HeaderMap) -> Re
     let Some(master) = &services.master_key else {
         return Err(denied("the admin routes are off: start the gateway with OTARI_MASTER_KEY set"));
     };
-    match credential(headers)? {
-        Some(given) if is_secret(given, master) => Ok(()),
+    match shown(headers)? {
+        Some(given) if is_secret(&given, master) => Ok(()),
         _ => Err(unauthenticated("this route needs the master key, in `Otari-Key` or as a bearer token")),
     }
 }
@@ -33,13 +32,13 @@ pub(super) async fn require_any_key(services: &Services, headers: &HeaderMap) ->
     {
         return Ok(());
     }
-    let Some(given) = credential(headers)? else {
+    let Some(given) = shown(headers)? else {
         return Err(unauthenticated("this route needs a key, in `Otari-Key`, as a bearer token or in `x-api-key`"));
     };
-    if services.master_key.as_ref().is_some_and(|master| is_secret(given, master)) {
+    if services.master_key.as_ref().is_some_and(|master| is_secret(&given, master)) {
         return Ok(());
     }
-    let hash = key_hash(given.as_bytes());
+    let hash = key_hash(&given);
     if services.policy.current().owner(&hash).is_none() {
         // It may be newer than the snapshot.
         services.policy.refresh_soon().await?;
@@ -55,40 +54,16 @@ pub(super) async fn require_any_key(services: &Services, headers: &HeaderMap) ->
 }
 
 /// Whether the text is the secret; takes as long for any text.
-pub(super) fn is_secret(given: &str, secret: &Secret) -> bool {
-    let hash = |text: &str| Sha256::digest(text.as_bytes());
-    hash(given).as_slice().ct_eq(hash(secret.expose()).as_slice()).into()
+pub(super) fn is_secret(given: &[u8], secret: &Secret) -> bool {
+    let hash = |text: &[u8]| Sha256::digest(text);
+    hash(given).as_slice().ct_eq(hash(secret.expose().as_bytes()).as_slice()).into()
 }
 
-/// `Otari-Key` with or without `Bearer`, else the bearer token, else `x-api-key`.
-fn credential(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
-    if let Some(value) = single(headers, header::KEY)? {
-        return text(value).map(|text| Some(bearer(text).unwrap_or(text)));
-    }
-    if let Some(value) = single(headers, header::AUTHORIZATION)?
-        && let Some(token) = bearer(text(value)?)
-    {
-        return Ok(Some(token));
-    }
-    single(headers, header::API_KEY)?.map(text).transpose()
-}
-
-fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h HeaderValue>, Refusal> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(Problem::invalid(format!("the header `{name}` came more than once: send it once")).into());
-    }
-    Ok(first)
-}
-
-fn text(value: &HeaderValue) -> Result<&str, Refusal> {
-    value.to_str().map(str::trim).map_err(|_| unauthenticated("the key holds characters that no key has"))
-}
-
-fn bearer(text: &str) -> Option<&str> {
-    let (scheme, token) = text.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+/// The credential the caller shows, read as the decision reads it.
+fn shown(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Refusal> {
+    let pairs: Vec<_> = headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())).collect();
+    let shown = identity::credential(&RequestHead { headers: &pairs });
+    shown.map(|shown| shown.map(<[u8]>::to_vec)).map_err(|(_, problem)| problem.into())
 }
 
 fn unauthenticated(message: &str) -> Refusal {

@@ -26,7 +26,7 @@ use super::budget::Share;
 use super::fetch::{self, Fetched, Flowing};
 use super::{Refusal, Services};
 use crate::telemetry::chain;
-use crate::tool_loop::{CodeTurn, LoopReply, ReplyBody};
+use crate::tool_loop::{LoopReply, ReplyBody, RunRequest};
 use crate::upstream::{self, ModelAnswer, ModelCall, UpstreamError};
 
 /// The word of the outcome that is a refusal.
@@ -55,7 +55,8 @@ pub(super) async fn serve(
 ) -> Response {
     let sent_here = request.headers().get(header::ROUTE).is_some_and(|route| route == header::ROUTE_SIDECAR);
     let ours = match caller.endpoint {
-        Endpoint::Inference(_) => true,
+        // A misspelled path is refused there.
+        Endpoint::Inference(_) | Endpoint::Misspelled(_) => true,
         Endpoint::Other => sent_here,
         Endpoint::Files | Endpoint::Control => false,
     };
@@ -234,14 +235,10 @@ async fn relay(
 }
 
 /// The body as its provider can read it.
-fn edited(mut body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
-    if forward.request.minted_history && forward.format == Some(ApiFormat::Messages) {
-        body = edit::fold_history(body)?;
-    }
-    match forward.model.as_ref().and_then(|model| model.upstream_model.as_deref()) {
-        Some(name) => edit::replace_model(&body, name),
-        None => Ok(body),
-    }
+fn edited(body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
+    let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
+    let folds = forward.request.minted_history && forward.format == Some(ApiFormat::Messages);
+    edit::edit(body, upstream_model, folds)
 }
 
 fn relayed(answer: ModelAnswer) -> Response {
@@ -266,11 +263,11 @@ async fn code_turn(
     // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.
     let model = forward.model.as_ref();
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
-    let turn = CodeTurn {
+    let asked = RunRequest {
         request_id: caller.request_id.to_string(),
         workspace: forward.identity.as_ref().map(|identity| identity.workspace.clone()).unwrap_or_default(),
         caller: format,
-        model_wire: model.map_or(format, |model| model_wire(format, &model.wires)),
+        model_wires: model.map_or_else(|| vec![format], |model| model.wires.clone()),
         provider: model.map(|model| model.provider.clone()).unwrap_or_default(),
         upstream_model: model.and_then(|model| model.upstream_model.clone()),
         forward_headers: headers,
@@ -279,7 +276,7 @@ async fn code_turn(
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),
     };
-    let reply = services.engine.serve(turn).await;
+    let reply = services.engine.serve(asked).await;
     reply.map(|reply| looped(reply, body.share)).map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))
 }
 
@@ -298,36 +295,11 @@ fn looped(reply: LoopReply, share: Share) -> Response {
     response
 }
 
-/// The caller's own wire if the model serves it, else the one that is translated best.
-fn model_wire(caller: ApiFormat, served: &[ApiFormat]) -> ApiFormat {
-    [caller, ApiFormat::ChatCompletions, ApiFormat::Messages, ApiFormat::Responses]
-        .into_iter()
-        .find(|wire| served.contains(wire))
-        .unwrap_or(caller)
-}
-
 fn upstream_failed(error: UpstreamError) -> Refusal {
-    let (kind, text) = match &error {
-        UpstreamError::Unreachable(_) => (ProblemKind::UpstreamFailed, "the model could not be reached"),
-        UpstreamError::TimedOut => (ProblemKind::UpstreamTimedOut, "the model did not answer in time"),
-    };
-    Refusal::from(Problem::new(kind, Origin::Upstream, text)).caused_by(error)
+    Refusal::from(Problem::from(&error)).caused_by(error)
 }
 
 /// A step the sidecar never gets; the request is refused rather than guessed about.
 fn undecided() -> Refusal {
     Problem::new(ProblemKind::Internal, Origin::Gateway, "the gateway could not decide about this request").into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_callers_own_wire_comes_first() {
-        use ApiFormat::{ChatCompletions, Messages, Responses};
-        assert_eq!(model_wire(Messages, &[ChatCompletions, Messages]), Messages);
-        assert_eq!(model_wire(Messages, &[Responses, ChatCompletions]), ChatCompletions);
-        assert_eq!(model_wire(ChatCompletions, &[Responses]), Responses);
-    }
 }

@@ -38,7 +38,7 @@ async fn an_unconfirmed_snapshot_grows_stale_and_a_look_makes_it_fresh() {
     assert!(matches!(holder.current().view(), PolicyView::Fresh(snapshot) if snapshot.allowed_images == ["small"]));
     tokio::time::pause();
     tokio::time::advance(MAX_AGE + Duration::from_millis(1)).await;
-    assert!(matches!(holder.current().view(), PolicyView::Stale));
+    assert!(matches!(holder.current().view(), PolicyView::Stale(_)));
     tokio::time::resume();
     holder.refresh().await.unwrap();
     assert!(holder.current().is_fresh());

@@ -4,9 +4,12 @@
 //! [`ProcessSandbox`], with the process (`kill -9` included), and at the latest with the next start.
 
 mod capture;
+mod census;
 mod control;
+mod freeze;
 mod interpreter;
 mod launch;
+mod pidfd;
 mod python;
 mod seccomp;
 mod session;

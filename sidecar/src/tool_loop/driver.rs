@@ -11,6 +11,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
+use super::limits::Limits;
 use super::machine::{Input, NextTurn, Output, ToolLoop};
 use super::model_side::{self, Call, ModelSide, problem_of};
 use super::session::{self, Session};
@@ -18,10 +19,9 @@ use super::tally::Tally;
 use super::{failure, report};
 use crate::sandbox::SandboxError;
 use crate::upstream::ModelAnswer;
-use crate::wire::event::TurnEvent;
-use crate::wire::model_request::Round;
+use crate::wire::event::{ClientEvent, TurnEvent};
+use crate::wire::model_request::{CallResult, TurnKind};
 use crate::wire::writer::ClientWriter;
-use crate::wire::{chat_completions, messages};
 
 /// One request on its way.
 pub(super) struct Driver {
@@ -35,6 +35,7 @@ pub(super) struct Driver {
     /// Kept for its memory.
     pub(super) outputs: Vec<Output>,
     pub(super) deadline: Instant,
+    pub(super) limits: Limits,
     pub(super) request_id: String,
     pub(super) tally: Arc<Tally>,
 }
@@ -51,8 +52,8 @@ pub(super) enum Sink {
 enum Halt {
     /// The answer is over.
     Failed(Problem),
-    /// The client's wire cannot say what the model said; the machine is to close the answer.
-    Unwritable(Problem),
+    /// The request cannot go on; the machine is to close the answer.
+    Stuck(Problem),
 }
 
 /// Something that ends a wait.
@@ -65,26 +66,17 @@ enum Happened {
 }
 
 impl Driver {
-    /// Waits for the first answer's head. A session that cannot be opened is an answer too, for nothing was sent yet.
+    /// Waits for the first answer's head.
     pub(super) async fn first_answer(&mut self) -> Result<ModelAnswer, Problem> {
         self.tally.turn();
-        self.model.open(Round::First);
-        let timeout = tokio::time::sleep_until(self.deadline);
-        tokio::pin!(timeout);
+        self.model.open(TurnKind::First);
         loop {
-            tokio::select! {
-                biased;
-                happened = self.session.happened() => {
-                    if let session::Happened::NotOpened(error) = happened {
-                        return Err(self.sandbox_problem(&error));
-                    }
+            match tokio::time::timeout_at(self.deadline, self.model.happened()).await {
+                Err(_) => return Err(failure::deadline(self.limits.request_timeout)),
+                Ok(model_side::Happened::Answered(answer)) => {
+                    return answer.map_err(|error| self.upstream_problem(&error));
                 }
-                happened = self.model.happened() => {
-                    if let model_side::Happened::Answered(answer) = happened {
-                        return answer.map_err(|error| self.upstream_problem(&error));
-                    }
-                }
-                () = &mut timeout => return Err(failure::deadline(self.model.limits.request_timeout)),
+                Ok(model_side::Happened::Said(_) | model_side::Happened::Closed) => {}
             }
         }
     }
@@ -124,7 +116,7 @@ impl Driver {
                 self.writer.keep_alive();
                 Ok(())
             }
-            Happened::Deadline => self.tell(Input::Failed(failure::deadline(self.model.limits.request_timeout))),
+            Happened::Deadline => self.tell(Input::Failed(failure::deadline(self.limits.request_timeout))),
             Happened::Sandbox(session::Happened::NotOpened(error)) => {
                 let problem = self.sandbox_problem(&error);
                 // A stream has begun; the call that needs the session will be told.
@@ -134,14 +126,14 @@ impl Driver {
                 if let Err(error) = &result {
                     self.log(error, "code was not run");
                 }
-                let outcome = report::outcome(result, &self.model.limits);
+                let outcome = report::outcome(result, &self.limits);
                 self.tell(Input::ToolFinished { call, outcome })
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) if answer.status.is_success() => {
                 self.answered(answer)
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) => {
-                let problem = problem_of(self.model.wire, answer, &self.model.limits).await;
+                let problem = problem_of(self.model.wires.model, answer, &self.limits).await;
                 self.tell(Input::Failed(problem))
             }
             Happened::Model(model_side::Happened::Answered(Err(error)) | model_side::Happened::Said(Err(error))) => {
@@ -188,19 +180,24 @@ impl Driver {
         let Some(machine) = self.machine.take() else { return Ok(()) };
         let mut outputs = std::mem::take(&mut self.outputs);
         self.machine = Some(machine.handle(input, &mut outputs));
-        let unwritable = outputs.drain(..).try_for_each(|output| self.carry_out(output));
+        let halted = outputs.drain(..).try_for_each(|output| self.carry_out(output));
         self.outputs = outputs;
-        match unwritable {
+        match halted {
             Ok(()) => Ok(()),
             Err(Halt::Failed(problem)) => Err(problem),
-            Err(Halt::Unwritable(problem)) => self.tell(Input::Failed(problem)),
+            Err(Halt::Stuck(problem)) => self.tell(Input::Failed(problem)),
         }
     }
 
     fn carry_out(&mut self, output: Output) -> Result<(), Halt> {
         match output {
-            Output::Emit(event) => return self.writer.write(event).map_err(Halt::Unwritable),
-            Output::OpenTurn(next) => self.open_turn(next),
+            Output::Emit(event) => {
+                if matches!(event, ClientEvent::CodeStart { .. }) {
+                    self.session.prepare();
+                }
+                return self.writer.write(event).map_err(Halt::Stuck);
+            }
+            Output::OpenTurn(next) => return self.open_turn(next),
             Output::StartTool { call, code } => {
                 self.tally.code_run();
                 self.session.start(call, code);
@@ -218,28 +215,26 @@ impl Driver {
         Ok(())
     }
 
-    fn open_turn(&mut self, next: NextTurn) {
+    fn open_turn(&mut self, next: NextTurn) -> Result<(), Halt> {
         let turn = self.model.take_history();
         self.model.request.append(&turn);
-        let results: Vec<(String, String, bool)> = next
+        let results: Vec<CallResult> = next
             .results
             .into_iter()
-            .map(|(id, outcome)| {
+            .map(|(call_id, outcome)| {
                 let (text, is_error) = report::text_for_model(&outcome);
-                (id, text, is_error)
+                CallResult { call_id, text, is_error }
             })
             .collect();
-        let results = results.iter().map(|(id, text, is_error)| (id.as_str(), text.as_str(), *is_error));
-        match self.model.wire {
-            decision::format::ApiFormat::Messages => self.model.request.append(&messages::results_entry(results)),
-            decision::format::ApiFormat::ChatCompletions | decision::format::ApiFormat::Responses => {
-                for entry in chat_completions::results_entries(results) {
-                    self.model.request.append(&entry);
-                }
-            }
+        self.model.wires.model.append_results(&mut self.model.request, &results);
+        // One answer and its results, each with a limit of its own, may stand above this one for a moment.
+        let limit = self.limits.max_transcript_bytes;
+        if self.model.request.history.len() > limit {
+            return Err(Halt::Stuck(failure::transcript_too_long(limit)));
         }
         self.tally.turn();
-        self.model.open(if next.closing { Round::Closing } else { Round::Later });
+        self.model.open(if next.closing { TurnKind::Closing } else { TurnKind::Later });
+        Ok(())
     }
 
     /// Sends what there is to send. `false` when the client is gone, or reads nothing until the deadline.
@@ -254,21 +249,21 @@ impl Driver {
             sent = client.send(bytes) => sent.is_ok(),
             () = timeout => false,
         };
-        quiet.reset(Instant::now() + self.model.limits.keep_alive);
+        quiet.reset(Instant::now() + self.limits.keep_alive);
         sent
     }
 
     /// A whole answer has nothing to be kept alive with.
     fn keep_alive(&self, sink: &Sink) -> Duration {
         match sink {
-            Sink::Whole => self.model.limits.request_timeout,
-            Sink::Stream(_) => self.model.limits.keep_alive,
+            Sink::Whole => self.limits.request_timeout,
+            Sink::Stream(_) => self.limits.keep_alive,
         }
     }
 
     fn upstream_problem(&self, error: &crate::upstream::UpstreamError) -> Problem {
         self.log(error, "the model gave no answer");
-        failure::of_upstream(error)
+        Problem::from(error)
     }
 
     fn sandbox_problem(&self, error: &SandboxError) -> Problem {

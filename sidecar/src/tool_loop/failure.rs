@@ -2,27 +2,16 @@
 
 use std::time::Duration;
 
-use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
 use http::{HeaderMap, StatusCode};
 
 use crate::sandbox::SandboxError;
-use crate::upstream::UpstreamError;
-use crate::wire::{chat_completions, messages};
+use crate::wire::served::ModelWire;
 
 /// Longest `retry-after` that is handed on, in seconds.
 const MAX_RETRY_AFTER_S: u64 = 3600;
 /// What a sandbox at capacity is worth waiting for, if it does not say.
 const CAPACITY_RETRY_AFTER_S: u32 = 2;
-
-/// A model that gave no answer.
-pub(super) fn of_upstream(error: &UpstreamError) -> Problem {
-    let kind = match error {
-        UpstreamError::Unreachable(_) => ProblemKind::UpstreamFailed,
-        UpstreamError::TimedOut => ProblemKind::UpstreamTimedOut,
-    };
-    Problem::new(kind, Origin::Upstream, error.to_string())
-}
 
 /// A sandbox that gives no session.
 pub(super) fn of_sandbox(error: &SandboxError) -> Problem {
@@ -45,11 +34,8 @@ pub(super) fn of_sandbox(error: &SandboxError) -> Problem {
 }
 
 /// A model's error answer, in the words it used.
-pub(super) fn of_answer(wire: ApiFormat, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Problem {
-    let mut problem = match wire {
-        ApiFormat::Messages => messages::parse_error(body),
-        ApiFormat::ChatCompletions | ApiFormat::Responses => chat_completions::parse_error(body),
-    };
+pub(super) fn of_answer(wire: ModelWire, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Problem {
+    let mut problem = wire.parse_error(body);
     problem.kind = match status.as_u16() {
         400 | 422 => ProblemKind::InvalidRequest,
         401 => ProblemKind::Unauthenticated,
@@ -73,6 +59,15 @@ pub(super) fn of_answer(wire: ApiFormat, status: StatusCode, headers: &HeaderMap
 pub(super) fn deadline(timeout: Duration) -> Problem {
     let message = format!("the request took longer than {} s and was stopped", timeout.as_secs());
     Problem::new(ProblemKind::UpstreamTimedOut, Origin::Gateway, message)
+}
+
+/// The conversation of one request has grown too long.
+pub(super) fn transcript_too_long(limit: usize) -> Problem {
+    let message = format!(
+        "code and results of this request have grown past {limit} bytes (`tool_loop.max_transcript_bytes`): ask for less \
+         output, or for fewer steps in one request"
+    );
+    Problem::new(ProblemKind::PayloadTooLarge, Origin::Caller, message)
 }
 
 /// Rounded up, for zero would mean "at once".

@@ -1,4 +1,4 @@
-//! How much one code turn may use. Every field is a config key under `tool_loop`.
+//! How much one request that runs code may use. Every field is a config key under `tool_loop`.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ pub struct Limits {
     pub max_frame_bytes: usize,
     /// One model answer, in bytes: a whole body, or what a stream adds to the transcript.
     pub max_answer_bytes: usize,
+    /// What a model is sent of one request's history, its own turns and their results among it, in bytes.
+    pub max_transcript_bytes: usize,
     /// The arguments of one code call, in bytes.
     pub max_argument_bytes: usize,
     /// Code calls in one answer of the model; more are refused, each with its own error result.
@@ -34,6 +36,7 @@ impl Default for Limits {
             keep_alive: Duration::from_secs(10),
             max_frame_bytes: 16 << 20,
             max_answer_bytes: 64 << 20,
+            max_transcript_bytes: 128 << 20,
             max_argument_bytes: 1 << 20,
             max_calls_per_turn: 16,
             max_result_bytes: 1 << 20,

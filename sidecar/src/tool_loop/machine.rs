@@ -1,12 +1,12 @@
 //! The tool loop without I/O: what happened goes in, what is to be done comes out.
 //!
 //! INVARIANT: one terminal output per request; every code call that was shown gets its result before it; no more
-//! model calls than `max_rounds` with the tool and one without; a `StartTool` is answered once.
+//! model calls than `max_turns` with the tool and one without; a `StartTool` is answered once.
 
 use decision::problem::{Origin, Problem, ProblemKind};
 
-use super::arguments::{CodeArgument, NotCode};
 use super::limits::Limits;
+use crate::wire::code_tool::{CodeArgument, NotCode};
 use crate::wire::event::{BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Stop, TurnEvent};
 use crate::wire::usage::Usage;
 
@@ -16,7 +16,7 @@ pub struct Settings {
     /// Name of the function the model was given; calls of it are ours, all others the client's.
     pub tool_name: String,
     /// Model calls that may use the tool; one more without it closes the answer.
-    pub max_rounds: u32,
+    pub max_turns: u32,
     /// Bounds on what a model may write.
     pub limits: Limits,
 }
@@ -97,7 +97,7 @@ struct Ledger {
     /// The client was told that the answer began.
     opened: bool,
     /// Model calls so far, the current one included.
-    rounds: u32,
+    turns: u32,
     /// Code calls so far.
     calls: usize,
     /// Some code was started.
@@ -147,7 +147,7 @@ struct Pending {
 impl ToolLoop {
     /// A loop whose first model call is on its way.
     pub fn new(settings: Settings) -> Self {
-        let ledger = Ledger { settings, usage: Usage::default(), opened: false, rounds: 1, calls: 0, ran: false };
+        let ledger = Ledger { settings, usage: Usage::default(), opened: false, turns: 1, calls: 0, ran: false };
         Self { stage: Stage::AwaitingTurn { closing: false }, ledger }
     }
 
@@ -205,7 +205,8 @@ impl ReadingTurn {
             (BlockEvent::Start(BlockKind::Call { id, name }, _), None) if name == ledger.settings.tool_name => {
                 let call = ledger.calls;
                 ledger.calls += 1;
-                self.writing = Some(Writing { call, id, argument: CodeArgument::new(&ledger.settings.limits) });
+                self.writing =
+                    Some(Writing { call, id, argument: CodeArgument::new(ledger.settings.limits.max_argument_bytes) });
                 out.push(Output::Emit(ClientEvent::CodeStart { call }));
             }
             (BlockEvent::Delta(Delta::Arguments(piece), _), Some(writing)) => {
@@ -291,8 +292,8 @@ impl Executing {
             return ledger.finish(ended, out);
         }
         let results = self.calls.into_iter().filter_map(|pending| Some((pending.id, pending.outcome?))).collect();
-        let closing = ledger.rounds >= ledger.settings.max_rounds;
-        ledger.rounds += 1;
+        let closing = ledger.turns >= ledger.settings.max_turns;
+        ledger.turns += 1;
         out.push(Output::OpenTurn(NextTurn { results, closing }));
         Stage::AwaitingTurn { closing }
     }

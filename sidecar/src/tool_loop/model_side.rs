@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use decision::format::ApiFormat;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -14,9 +13,9 @@ use super::failure;
 use super::limits::Limits;
 use crate::ids::IdSource;
 use crate::upstream::{ModelAnswer, ModelCall, ModelClient, UpstreamError};
-use crate::wire::model_request::{ModelRequest, Round};
+use crate::wire::model_request::{ModelRequest, TurnKind};
 use crate::wire::reader::{ReaderOptions, TurnReader};
-use crate::wire::{chat_completions, messages};
+use crate::wire::served::{ModelWire, Wires};
 
 type Chunks = BoxStream<'static, Result<Bytes, UpstreamError>>;
 
@@ -24,11 +23,9 @@ type Chunks = BoxStream<'static, Result<Bytes, UpstreamError>>;
 pub(super) struct ModelSide {
     pub(super) client: ModelClient,
     pub(super) provider: String,
-    pub(super) wire: ApiFormat,
+    pub(super) wires: Wires,
     pub(super) headers: HeaderMap,
     pub(super) request: ModelRequest,
-    /// The client speaks the model's wire.
-    pub(super) same_wire: bool,
     pub(super) streamed: bool,
     pub(super) limits: Limits,
     pub(super) ids: Arc<dyn IdSource>,
@@ -52,16 +49,12 @@ pub(super) enum Happened {
 
 impl ModelSide {
     /// Sends the request as it now stands.
-    pub(super) fn open(&mut self, round: Round) {
-        let path = match self.wire {
-            ApiFormat::Messages => messages::PATH,
-            ApiFormat::ChatCompletions | ApiFormat::Responses => chat_completions::PATH,
-        };
+    pub(super) fn open(&mut self, kind: TurnKind) {
         let call = ModelCall {
             provider: self.provider.clone(),
-            path: path.to_owned(),
+            path: self.wires.model.path().to_owned(),
             headers: self.headers.clone(),
-            body: self.request.body(round).into(),
+            body: self.request.body(kind).into(),
         };
         let client = self.client.clone();
         self.call = Call::Opening(async move { client.send(call).await }.boxed());
@@ -81,17 +74,14 @@ impl ModelSide {
         // A server that ignores `stream` answers whole; its answer is read as such, and told as a stream.
         let streamed = self.streamed && !is_json;
         let reader = TurnReader::new(ReaderOptions {
-            wire: self.wire,
+            wire: self.wires.model,
             streamed,
-            keep_raw: self.same_wire && streamed == self.streamed,
+            keep_raw: self.wires.are_same() && streamed == self.streamed,
             max_frame_bytes: self.limits.max_frame_bytes,
             max_answer_bytes: self.limits.max_answer_bytes,
             ids: Arc::clone(&self.ids),
         });
-        self.call = match reader {
-            Some(reader) => Call::Reading(Box::new(reader), Some(answer.body)),
-            None => return Err("this gateway calls no model in this wire"),
-        };
+        self.call = Call::Reading(Box::new(reader), Some(answer.body));
         Ok(())
     }
 
@@ -156,7 +146,7 @@ pub(super) async fn read_error(answer: ModelAnswer, limits: &Limits) -> Bytes {
 }
 
 /// An error answer in neutral words.
-pub(super) async fn problem_of(wire: ApiFormat, answer: ModelAnswer, limits: &Limits) -> decision::problem::Problem {
+pub(super) async fn problem_of(wire: ModelWire, answer: ModelAnswer, limits: &Limits) -> decision::problem::Problem {
     let (status, headers) = (answer.status, answer.headers.clone());
     let body = read_error(answer, limits).await;
     failure::of_answer(wire, status, &headers, &body)

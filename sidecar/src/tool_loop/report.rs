@@ -2,10 +2,8 @@
 
 use super::limits::Limits;
 use crate::sandbox::{ExecutionResult, SandboxError};
+use crate::wire::code_tool::ERROR_MARK;
 use crate::wire::event::{CodeFailure, CodeOutcome};
-
-/// In front of every result that is not a success.
-const ERROR_MARK: &str = "[tool error] ";
 
 /// The outcome of an execution, its texts cut to the limit.
 pub(super) fn outcome(result: Result<ExecutionResult, SandboxError>, limits: &Limits) -> CodeOutcome {

@@ -1,4 +1,5 @@
-//! The sandbox side of one request: a session opened beside the first model call, and its calls one at a time.
+//! The sandbox side of one request: a session opened while the model writes its first code, and its calls one at a time.
+//! A request that runs no code takes none, however long its model is silent.
 //!
 //! INVARIANT: dropping this stops the code and gives the session back, also one that is only now being opened.
 
@@ -30,7 +31,8 @@ pub(super) struct Session {
 enum State {
     Opening(oneshot::Receiver<Result<Lease, SandboxError>>),
     Open(Arc<Lease>),
-    Failed,
+    /// Not opened yet, or lost.
+    None,
 }
 
 /// Something that happened in the sandbox.
@@ -42,34 +44,37 @@ pub(super) enum Happened {
 }
 
 impl Session {
-    pub(super) fn open(
+    pub(super) fn new(
         reaper: Reaper,
         tasks: TaskTracker,
         timeout: Duration,
         request_id: String,
         workspace: String,
     ) -> Self {
-        let spec = SessionSpec { workspace, ..SessionSpec::default() };
-        let state = State::Opening(lease(&reaper, &tasks, &spec));
         Self {
             reaper,
             tasks,
             timeout,
             request_id,
-            spec,
-            state,
+            spec: SessionSpec { workspace, ..SessionSpec::default() },
+            state: State::None,
             waiting: VecDeque::new(),
             has_run: false,
             running: None,
         }
     }
 
-    /// Takes a call. A session lost meanwhile is replaced by a fresh one.
-    pub(super) fn start(&mut self, call: usize, code: String) {
-        self.waiting.push_back((call, code));
-        if matches!(self.state, State::Failed) {
+    /// There will be a call: opens a session unless there is one. One lost meanwhile is replaced by a fresh one.
+    pub(super) fn prepare(&mut self) {
+        if matches!(self.state, State::None) {
             self.state = State::Opening(lease(&self.reaper, &self.tasks, &self.spec));
         }
+    }
+
+    /// Takes a call.
+    pub(super) fn start(&mut self, call: usize, code: String) {
+        self.waiting.push_back((call, code));
+        self.prepare();
     }
 
     /// Whether any code was handed to a sandbox.
@@ -81,7 +86,7 @@ impl Session {
     pub(super) fn cancel(&mut self) {
         self.waiting.clear();
         self.running = None;
-        self.state = State::Failed;
+        self.state = State::None;
     }
 
     /// Waits for the next thing to happen; for ever when nothing is going on. Safe to drop and call again.
@@ -92,7 +97,7 @@ impl Session {
                 match opened {
                     Ok(lease) => self.state = State::Open(Arc::new(lease)),
                     Err(error) => {
-                        self.state = State::Failed;
+                        self.state = State::None;
                         return Happened::NotOpened(error);
                     }
                 }
@@ -103,9 +108,9 @@ impl Session {
                 if let Err(SandboxError::UnknownSession | SandboxError::TimedOut | SandboxError::Unreachable { .. }) =
                     &result
                 {
-                    self.state = State::Failed;
+                    self.state = State::None;
                     if !self.waiting.is_empty() {
-                        self.state = State::Opening(lease(&self.reaper, &self.tasks, &self.spec));
+                        self.prepare();
                     }
                 }
                 return Happened::Finished(call, result);
@@ -113,7 +118,7 @@ impl Session {
             let next = match &self.state {
                 State::Open(lease) => self.waiting.pop_front().map(|next| (Arc::clone(lease), next)),
                 State::Opening(_) => continue,
-                State::Failed => None,
+                State::None => None,
             };
             match next {
                 Some((lease, (call, code))) => {

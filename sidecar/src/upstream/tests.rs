@@ -26,6 +26,22 @@ async fn a_target_that_does_not_listen_is_unreachable() {
     assert!(matches!(client.send(call).await, Err(UpstreamError::Unreachable(_))));
 }
 
+#[tokio::test]
+async fn a_path_that_would_be_rewritten_is_not_sent() {
+    let folder = tempfile::tempdir().expect("folder");
+    let target = ModelTarget::Unix(folder.path().join("nobody.sock"));
+    let client = ModelClient::new(target, ModelLimits::default()).expect("client");
+    for path in [r"/v1\messages", "/v1//../messages", "/v1/%2e%2e/x", "/v1/é", "/v1/x?a=<b>", "/v1/x#y\t", "/a/./b"] {
+        let call = ModelCall {
+            provider: "local".to_owned(),
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new().into(),
+        };
+        assert!(matches!(client.send(call).await, Err(UpstreamError::PathChanged)), "{path}");
+    }
+}
+
 /// Serves one connection on a Unix socket with these bytes, and gives what it read of the request.
 fn serve_once(answer: &'static [u8], limits: ModelLimits) -> (ModelClient, tokio::sync::oneshot::Receiver<String>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

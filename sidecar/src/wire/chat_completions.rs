@@ -8,27 +8,24 @@ use decision::problem::{Origin, Problem, ProblemKind};
 use serde_json::Value;
 
 use super::event::Stop;
+use super::model_request::CallResult;
 use super::usage::Usage;
 
 pub use reader::WholeReader;
 pub use request::emit;
-pub use stream::StreamReader;
+pub use stream::StreamState;
 
 /// Path of the endpoint at a provider.
 pub const PATH: &str = "/v1/chat/completions";
 
-/// A tool's results as entries of the history, one message each.
-pub fn results_entries<'a>(results: impl Iterator<Item = (&'a str, &'a str, bool)>) -> Vec<Vec<u8>> {
-    results
-        .map(|(id, text, _)| {
-            let mut entry = br#"{"role":"tool","tool_call_id":"#.to_vec();
-            super::json::push_json(&mut entry, id);
-            entry.extend_from_slice(br#","content":"#);
-            super::json::push_json(&mut entry, text);
-            entry.push(b'}');
-            entry
-        })
-        .collect()
+/// A call's result as an entry of the history.
+pub fn result_entry(result: &CallResult) -> Vec<u8> {
+    let mut entry = br#"{"role":"tool","tool_call_id":"#.to_vec();
+    super::json::push_json(&mut entry, &result.call_id);
+    entry.extend_from_slice(br#","content":"#);
+    super::json::push_json(&mut entry, &result.text);
+    entry.push(b'}');
+    entry
 }
 
 fn parse_usage(usage: &Value) -> Usage {

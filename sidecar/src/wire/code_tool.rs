@@ -1,7 +1,11 @@
 //! The function that a model is given in place of the caller's code tools.
 
+mod argument;
+
 use decision::decide::Run;
 use serde_json::{Value, json};
+
+pub use argument::{CodeArgument, NotCode};
 
 /// Its name, unless the caller has a function of that name.
 pub const NAME: &str = "code_execution";
@@ -11,6 +15,9 @@ pub const DESCRIPTION: &str = "Runs Python code in an isolated interpreter and g
 standard error and return code. Variables, imports and files stay in place between calls of the same request. \
 There is no network. Only what the code prints is seen, so print every result that matters. Prefer running code \
 to working things out in your head whenever numbers, dates, data or files are involved.";
+
+/// In front of the text of a result that is no success, for wires and models that know no other mark.
+pub const ERROR_MARK: &str = "[tool error] ";
 
 /// JSON schema of its one parameter.
 pub fn schema() -> Value {
@@ -31,14 +38,6 @@ pub fn free_name<'a>(taken: impl Iterator<Item = &'a str> + Clone) -> String {
     // One more candidate than there are names that could be in the way.
     let candidates = (1..=taken.clone().count().saturating_add(1)).map(|n| format!("otari_{NAME}_{n}"));
     candidates.into_iter().find(|name| is_free(name)).unwrap_or_else(|| format!("otari_{NAME}"))
-}
-
-/// Does a `tool_choice` of this name mean a declaration that is claimed? A function of the caller's own comes first.
-pub fn names_claimed(run: &Run, name: &str) -> bool {
-    run.claimed.iter().any(|declaration| match &declaration.name {
-        Some(declared) => declared == name,
-        None => declaration.keyword.text() == name || name == NAME,
-    })
 }
 
 /// The purpose hint as it stands in front of the system text.

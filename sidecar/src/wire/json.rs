@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 /// The members of an object in their order, values unread.
 #[derive(Debug, Default)]
@@ -25,6 +27,11 @@ impl<'a> Fields<'a> {
     /// The value of a member, read; `None` when it is absent, null or of another shape.
     pub fn read<T: Deserialize<'a>>(&self, name: &str) -> Option<T> {
         serde_json::from_str(self.get(name)?.get()).ok()
+    }
+
+    /// All members, read.
+    pub fn into_map(self) -> serde_json::Result<Map<String, Value>> {
+        self.0.into_iter().map(|(name, value)| Ok((name.into_owned(), serde_json::from_str(value.get())?))).collect()
     }
 }
 
@@ -77,6 +84,13 @@ pub fn push_name(out: &mut Vec<u8>, name: &str) {
     }
     push_json(out, name);
     out.push(b':');
+}
+
+/// Where in `whole` a value stands that was borrowed from it.
+pub fn span(whole: &[u8], part: &str) -> Option<Range<usize>> {
+    let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
+    let range = start..start.checked_add(part.len())?;
+    whole.get(range.clone()).map(|_| range)
 }
 
 /// What stands between the brackets of a JSON array.

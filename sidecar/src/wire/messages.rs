@@ -11,10 +11,11 @@ use decision::problem::{Origin, Problem, ProblemKind};
 use serde_json::{Map, Value};
 
 use super::event::Stop;
+use super::model_request::CallResult;
 use super::usage::Usage;
 
-pub use history::fold_minted;
-pub use reader::{StreamReader, WholeReader};
+pub use history::fold;
+pub use reader::{StreamState, WholeReader};
 pub use request::edit;
 pub use translate::parse;
 pub use writer::MessagesWriter;
@@ -22,15 +23,16 @@ pub use writer::MessagesWriter;
 /// Path of the endpoint at a provider.
 pub const PATH: &str = "/v1/messages";
 
-/// A tool's result as an entry of the history: one user message for all calls of a turn.
-pub fn results_entry<'a>(results: impl Iterator<Item = (&'a str, &'a str, bool)>) -> Vec<u8> {
+/// The results of a turn's calls as an entry of the history: one user message for all calls of a turn.
+pub fn results_entry(results: &[CallResult]) -> Vec<u8> {
     let blocks: Vec<Value> = results
-        .map(|(id, text, is_error)| {
+        .iter()
+        .map(|result| {
             let mut block = Map::new();
             block.insert("type".to_owned(), "tool_result".into());
-            block.insert("tool_use_id".to_owned(), id.into());
-            block.insert("content".to_owned(), text.into());
-            if is_error {
+            block.insert("tool_use_id".to_owned(), result.call_id.as_str().into());
+            block.insert("content".to_owned(), result.text.as_str().into());
+            if result.is_error {
                 block.insert("is_error".to_owned(), true.into());
             }
             block.into()

@@ -36,9 +36,20 @@ pub struct Prepared {
     pub dropped: Vec<String>,
 }
 
+/// What the model is told of one of its calls.
+#[derive(Debug)]
+pub struct CallResult {
+    /// The model's own id of the call.
+    pub call_id: String,
+    /// What it gave.
+    pub text: String,
+    /// It is no success.
+    pub is_error: bool,
+}
+
 /// Which model call of a request this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Round {
+pub enum TurnKind {
     /// The first.
     First,
     /// Any other.
@@ -49,11 +60,11 @@ pub enum Round {
 
 impl ModelRequest {
     /// The whole body.
-    pub fn body(&self, round: Round) -> Bytes {
-        let tools = match round {
-            Round::First => &self.tools_first,
-            Round::Later => &self.tools_later,
-            Round::Closing => &self.tools_closing,
+    pub fn body(&self, kind: TurnKind) -> Bytes {
+        let tools = match kind {
+            TurnKind::First => &self.tools_first,
+            TurnKind::Later => &self.tools_later,
+            TurnKind::Closing => &self.tools_closing,
         };
         let mut body = Vec::with_capacity(self.fields.len() + tools.len() + self.history.len() + 64);
         body.push(b'{');

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use decision::format::ApiFormat;
+use bytes::Bytes;
 use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::event::TurnEvent;
-use super::sse::FrameTooLong;
+use super::served::ModelWire;
+use super::sse::{Frame, FrameTooLong, SseDecoder};
 use super::{chat_completions, messages};
 use crate::ids::IdSource;
 
@@ -16,11 +17,11 @@ use crate::ids::IdSource;
 #[derive(Debug)]
 pub enum TurnReader {
     /// Messages, streamed.
-    MessagesStream(messages::StreamReader),
+    MessagesStream(Frames<messages::StreamState>),
     /// Messages, whole.
     MessagesWhole(messages::WholeReader),
     /// Chat Completions, streamed.
-    ChatStream(chat_completions::StreamReader),
+    ChatStream(Frames<chat_completions::StreamState>),
     /// Chat Completions, whole.
     ChatWhole(chat_completions::WholeReader),
 }
@@ -29,7 +30,7 @@ pub enum TurnReader {
 #[derive(Debug, Clone)]
 pub struct ReaderOptions {
     /// The model's wire.
-    pub wire: ApiFormat,
+    pub wire: ModelWire,
     /// The answer is a stream of events.
     pub streamed: bool,
     /// Bytes of the wire go to the client as they are.
@@ -83,31 +84,32 @@ impl From<ReadError> for Problem {
 }
 
 impl TurnReader {
-    /// The reader of a wire. `None` for a wire that no model is called in.
-    pub fn new(options: ReaderOptions) -> Option<Self> {
+    /// The reader of a wire.
+    pub fn new(options: ReaderOptions) -> Self {
         let ReaderOptions { wire, streamed, keep_raw, max_frame_bytes, max_answer_bytes, ids } = options;
-        Some(match (wire, streamed) {
-            (ApiFormat::Messages, true) => {
-                Self::MessagesStream(messages::StreamReader::new(keep_raw, max_frame_bytes, max_answer_bytes))
+        match (wire, streamed) {
+            (ModelWire::Messages, true) => {
+                let state = messages::StreamState::new(keep_raw, max_answer_bytes);
+                Self::MessagesStream(Frames::new(state, max_frame_bytes))
             }
-            (ApiFormat::Messages, false) => Self::MessagesWhole(messages::WholeReader::new(keep_raw, max_answer_bytes)),
-            (ApiFormat::ChatCompletions, true) => {
-                Self::ChatStream(chat_completions::StreamReader::new(max_frame_bytes, max_answer_bytes, ids))
+            (ModelWire::Messages, false) => Self::MessagesWhole(messages::WholeReader::new(keep_raw, max_answer_bytes)),
+            (ModelWire::ChatCompletions, true) => {
+                let state = chat_completions::StreamState::new(max_answer_bytes, ids);
+                Self::ChatStream(Frames::new(state, max_frame_bytes))
             }
-            (ApiFormat::ChatCompletions, false) => {
+            (ModelWire::ChatCompletions, false) => {
                 Self::ChatWhole(chat_completions::WholeReader::new(max_answer_bytes, ids))
             }
-            (ApiFormat::Responses, _) => return None,
-        })
+        }
     }
 
     /// Takes bytes, appends the events they complete. After an error nothing more may be fed.
     pub fn feed(&mut self, chunk: &[u8], events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
         match self {
             Self::MessagesStream(reader) => reader.feed(chunk, events),
-            Self::MessagesWhole(reader) => reader.feed(chunk),
+            Self::MessagesWhole(reader) => reader.body.feed(chunk),
             Self::ChatStream(reader) => reader.feed(chunk, events),
-            Self::ChatWhole(reader) => reader.feed(chunk),
+            Self::ChatWhole(reader) => reader.body.feed(chunk),
         }
     }
 
@@ -124,10 +126,74 @@ impl TurnReader {
     /// The model's turn as an entry of the history, in its own wire.
     pub fn into_history(self) -> Vec<u8> {
         match self {
-            Self::MessagesStream(reader) => reader.into_history(),
+            Self::MessagesStream(reader) => reader.state.into_history(),
             Self::MessagesWhole(reader) => reader.into_history(),
-            Self::ChatStream(reader) => reader.into_history(),
+            Self::ChatStream(reader) => reader.state.into_history(),
             Self::ChatWhole(reader) => reader.into_history(),
         }
+    }
+}
+
+/// What a wire makes of the frames of a stream.
+pub trait FrameReader {
+    /// Takes one frame.
+    fn frame(&mut self, frame: &Frame, events: &mut Vec<TurnEvent>) -> Result<(), ReadError>;
+
+    /// The bytes ended; nothing to do where a wire has an end of its own.
+    fn closed(&mut self, _events: &mut Vec<TurnEvent>) {}
+}
+
+/// A streamed answer, cut into frames.
+#[derive(Debug)]
+pub struct Frames<S> {
+    sse: SseDecoder,
+    state: S,
+}
+
+impl<S: FrameReader> Frames<S> {
+    fn new(state: S, max_frame_bytes: usize) -> Self {
+        Self { sse: SseDecoder::new(max_frame_bytes), state }
+    }
+
+    fn feed(&mut self, chunk: &[u8], events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
+        let state = &mut self.state;
+        self.sse.feed(chunk, |frame| state.frame(&frame, events))
+    }
+
+    fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
+        match self.sse.finish().map(|frame| self.state.frame(&frame, events)) {
+            // Half an event is an answer that broke off, which its missing end will tell.
+            None | Some(Ok(()) | Err(ReadError::Malformed(_))) => {}
+            Some(Err(error)) => return Err(error),
+        }
+        self.state.closed(events);
+        Ok(())
+    }
+}
+
+/// The body of a whole answer, as it comes in.
+#[derive(Debug)]
+pub(super) struct WholeBody {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl WholeBody {
+    /// At most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), limit }
+    }
+
+    fn feed(&mut self, chunk: &[u8]) -> Result<(), ReadError> {
+        if self.bytes.len().saturating_add(chunk.len()) > self.limit {
+            return Err(ReadError::TooLong { limit: self.limit });
+        }
+        self.bytes.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// All of it.
+    pub(super) fn take(&mut self) -> Bytes {
+        std::mem::take(&mut self.bytes).into()
     }
 }

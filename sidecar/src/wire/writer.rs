@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use decision::format::ApiFormat;
 use decision::problem::Problem;
 
 use super::event::{ClientEvent, Ended};
 use super::messages::MessagesWriter;
+use super::served::CallerWire;
 use crate::clock::Clock;
 use crate::ids::IdSource;
 
@@ -22,7 +22,7 @@ pub enum ClientWriter {
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
     /// The caller's wire.
-    pub wire: ApiFormat,
+    pub wire: CallerWire,
     /// Events as they come, or one body.
     pub streamed: bool,
     /// Show runs in the wire's own blocks.
@@ -40,11 +40,10 @@ pub struct WriterOptions {
 }
 
 impl ClientWriter {
-    /// The writer of a wire. `None` for one that runs no code yet.
-    pub fn new(options: WriterOptions) -> Option<Self> {
+    /// The writer of a wire.
+    pub fn new(options: WriterOptions) -> Self {
         match options.wire {
-            ApiFormat::Messages => Some(Self::Messages(Box::new(MessagesWriter::new(options)))),
-            ApiFormat::ChatCompletions | ApiFormat::Responses => None,
+            CallerWire::Messages => Self::Messages(Box::new(MessagesWriter::new(options))),
         }
     }
 

@@ -3,16 +3,18 @@
 mod bombs;
 mod isolation;
 mod life;
+mod limits;
 mod remote;
 mod repl;
 mod start;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, SandboxLimits};
 use sidecar::sandbox::{
@@ -35,16 +37,27 @@ fn open_directory() -> TempDir {
     directory
 }
 
+/// What an empty configuration gives, for another data directory.
+fn settings(data: &Path) -> ProcessSettings {
+    let config = Config::parse("", &Environment::default()).unwrap();
+    let SandboxBackendConfig::Embedded(settings) = config.sandbox.backend else { panic!("not embedded") };
+    ProcessSettings { data_dir: data.to_owned(), ..*settings }
+}
+
+fn default_limits() -> SandboxLimits {
+    settings(Path::new("/")).limits
+}
+
 async fn start_with(limits: SandboxLimits) -> Place {
     let data = open_directory();
-    let settings = ProcessSettings { limits, ..ProcessSettings::new(data.path().to_owned()) };
+    let settings = ProcessSettings { limits, ..settings(data.path()) };
     let sandbox =
         ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
     Place { sandbox, data }
 }
 
 async fn start() -> Place {
-    start_with(SandboxLimits::default()).await
+    start_with(default_limits()).await
 }
 
 fn request(code: &str, timeout: Duration) -> ExecutionRequest {

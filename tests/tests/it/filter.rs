@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use harness::client::{Call, raw};
 use harness::stack::{Setup, Stack, binary, envoy, eventually, filter_wasm};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::support::{DATED, ask, question, ran_here, refused, seen, shared, start, tag};
 
@@ -160,15 +160,11 @@ async fn headers_that_steer_envoy_are_not_the_clients_to_send() {
 }
 
 #[tokio::test]
-async fn paths_nobody_serves_are_a_404_in_the_callers_words() {
+async fn answers_that_are_envoys_own_speak_the_callers_words() {
     let stack = shared().await;
-    let unknown = async |stack: &Stack, call: Call| {
-        let answer = stack.send(call).await;
-        assert_eq!(answer.status, 404, "{}", answer.text());
-        answer.json()
-    };
-    let openai = unknown(&stack, Call::get("/v1/nothing")).await;
-    assert!(openai["error"]["code"].is_null() && openai["error"]["message"].is_string(), "{openai}");
-    let anthropic = unknown(&stack, Call::get("/v1/nothing").header("anthropic-version", "2023-06-01")).await;
-    assert_eq!((&anthropic["type"], &anthropic["error"]["type"]), (&json!("error"), &json!("not_found_error")));
+    let hidden = || Call::get("/otari/internal/nothing");
+    let openai = stack.send(hidden()).await;
+    assert_eq!(openai.status, 404, "{}", openai.text());
+    assert!(openai.json()["error"]["message"].is_string() && openai.header("x-request-id").is_some());
+    refused(&stack.send(hidden().header("anthropic-version", "2023-06-01")).await, 404, "not_found_error");
 }

@@ -1,6 +1,7 @@
 //! Who gets a request, and in what state: the provider untouched, or the sidecar.
 
 use harness::client::Call;
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{DATED, ask, question, ran_here, refused, seen, shared, tag, untouched};
@@ -103,15 +104,59 @@ async fn internal_headers_of_a_client_change_nothing() {
 }
 
 #[tokio::test]
-async fn every_spelling_of_the_path_is_the_same_endpoint() {
+async fn an_endpoint_has_one_spelling_and_no_other_reaches_anybody() {
     let (stack, tag) = (shared().await, tag());
-    let body = question("code-once", &tag, &[DATED]);
-    for path in
-        ["/v1/messages", "/api/v1/messages", "/v1//messages", "/v1/./messages", "/v1/%6dessages", "/x/../v1/messages"]
-    {
-        let answer = stack.send(Call::post(path, &body)).await;
-        assert!(ran_here(&answer.json()), "{path}: {} {}", answer.status, answer.text());
+    for model in ["claude--native", "anthropic:claude--native", "code-once"] {
+        let body = question(model, &tag, &[DATED]);
+        for path in [
+            r"/v1\messages",
+            "/v1//../messages",
+            "/v1//messages",
+            "/v1/./messages",
+            "/v1/messages/",
+            "/v1/%6dessages",
+            "/v1/%256dessages",
+            "/v1/messages;x",
+            "/v1/messages%3fbeta=true",
+            "/V1/Messages",
+            "/x/../v1/messages",
+            "/v1/files/../messages",
+        ] {
+            let message = refused(&stack.send(Call::post(path, &body)).await, 400, "invalid_request_error");
+            assert!(message.contains("`/v1/messages`"), "{path}: {message}");
+        }
     }
+    for (method, path) in
+        [(Method::GET, r"/v1\files"), (Method::DELETE, r"/v1\files\file-1"), (Method::GET, "/v1/x/../files")]
+    {
+        let answer = stack.send(Call::new(method, path).json(&json!({"model": "openai:x", "x": tag}))).await;
+        assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+    }
+    let get = Call::new(Method::GET, "/v1/messages").json(&question("claude--native", &tag, &[DATED]));
+    refused(&stack.send(get).await, 405, "invalid_request_error");
+    assert!(seen(&stack, &tag).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_otari_key_travels_on_in_no_header_and_no_query() {
+    let (stack, tag) = (shared().await, tag());
+    let key = stack.key().to_owned();
+    let body = question("claude--native", &tag, &[DATED]);
+    for (name, value) in [
+        ("authorization", key.clone()),
+        ("authorization", format!("Token {key}")),
+        ("authorization", format!("Bearer\t{key}")),
+        ("x-api-key", format!("Bearer {key}")),
+        ("api-key", key.clone()),
+        ("cookie", format!("k={key}")),
+    ] {
+        let call = ask(&body).header("otari-key", &key).header(name, &value);
+        let message = refused(&call.send(stack.address()).await.unwrap(), 400, "invalid_request_error");
+        assert!(message.contains(name) && !message.contains(&key), "{message}");
+    }
+    let call = Call::post(format!("/v1/messages?key={key}"), &body).header("otari-key", &key);
+    refused(&call.send(stack.address()).await.unwrap(), 400, "invalid_request_error");
+    assert!(seen(&stack, &tag).await.is_empty());
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use crate::policy::{Snapshot, WorkspacePolicy};
 use crate::problem::{Origin, Problem, ProblemKind};
 use crate::reason::Reason;
 use crate::request::{CodeTool, Keyword, ToolDeclaration};
+use crate::scan::MAX_ALLOWED;
 
 /// Model calls per request, unless the request asks for another number.
 pub const DEFAULT_ITERATIONS: u32 = 10;
@@ -144,6 +145,7 @@ fn combinable(input: &Input<'_>) -> Result<(), (Reason, Problem)> {
     if let Some(param) = request.unusable {
         let expected = match param {
             "stream" => "`stream` must be true or false".to_owned(),
+            "tool_choice" => format!("`tool_choice` lists more than {MAX_ALLOWED} allowed tools: list fewer"),
             _ => format!("`{param}` must be a whole number from 1 to {MAX_ITERATIONS}"),
         };
         return refuse(Reason::ParameterUnusable, &expected, param);

@@ -160,7 +160,7 @@ proptest! {
 
     #[test]
     fn without_a_fresh_snapshot_a_code_tool_is_nobodys_yet(given in given()) {
-        for view in [PolicyView::Stale, PolicyView::Missing] {
+        for view in [PolicyView::Stale(&Snapshot::default()), PolicyView::Missing] {
             let decision = given.decide_under(view);
             prop_assert!(!decision.is_otari());
             if given.request.declarations.is_empty() {

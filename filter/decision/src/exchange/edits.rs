@@ -40,7 +40,7 @@ impl HeaderEdits {
 
     /// A mesh's own traffic.
     pub(super) fn to_mesh(own_headers: &[&'static str], carriers: &Carriers, env: &Env<'_>) -> Self {
-        Self::removing(own_headers.iter().copied().chain(carriers.spent(env.policy.fresh())))
+        Self::removing(own_headers.iter().copied().chain(carriers.spent(env.policy.latest())))
     }
 
     fn set(&mut self, name: &str, value: impl Into<String>) {
@@ -64,7 +64,7 @@ impl Facts {
         let provider = model.filter(|_| env.config.providers_routed).map(|model| model.provider.as_str());
         let replaced = |name: &&str| provider.is_some() && *name == header::PROVIDER;
         let own = self.own_headers.iter().copied().filter(|name| !replaced(name));
-        let mut edits = HeaderEdits::removing(own.chain(self.caller.carriers.spent(env.policy.fresh())));
+        let mut edits = HeaderEdits::removing(own.chain(self.caller.carriers.spent(env.policy.latest())));
         if let Some(name) = provider {
             edits.set(header::PROVIDER, name);
         }

@@ -3,14 +3,14 @@
 //! INVARIANT: header values are bytes; a header that may come once and came twice is never read.
 
 use super::{EnforcementPoint, Env, HeaderEdits, Step, refuse, unidentified};
-use crate::format::{ApiFormat, Endpoint, Vocabulary, classify};
+use crate::format::{ApiFormat, Endpoint, Place, Vocabulary, classify};
 use crate::header;
-use crate::identity::{Caller, Carriers, Identity};
+use crate::identity::{Caller, Carriers, Identity, keep_keys_here, known_credential};
 use crate::policy::Preference;
 use crate::problem::{Origin, Problem, ProblemKind};
 use crate::reason::Reason;
 
-/// The head of a request.
+/// The head of a request, as a decision reads it.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestHead<'a> {
     /// All pairs, `:method` and `:path` included; names in lower case, values as bytes.
@@ -72,41 +72,74 @@ impl Facts {
     }
 }
 
-/// Reads a head.
-pub(super) fn open(head: &RequestHead<'_>, env: &Env<'_>) -> Opening {
+/// Methods that are passed on to providers. Not TRACE, which is answered with the request's own headers: the operator's
+/// credential would be among them.
+const PASSED_ON: [&[u8]; 7] = [b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"];
+
+/// Reads a head. `end_of_stream`: and there is no body.
+pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -> Opening {
     let endpoint = classify(head.first(":path"), &env.config.roots);
+    let vocabulary = Vocabulary::of(endpoint, |name| head.has(name));
     let own_headers = own_headers(head);
-    match endpoint {
+    let passed = |edits, reason| Opening::Done(Box::new(Step::PassThrough(edits, reason)));
+    let refused = |(reason, problem)| Opening::Done(Box::new(refuse(vocabulary, reason, problem)));
+    let format = match endpoint {
         Endpoint::Files | Endpoint::Control => {
-            let edits = HeaderEdits::to_own_route(&own_headers, env);
-            return Opening::Done(Box::new(Step::PassThrough(edits, Reason::NotInference)));
+            return passed(HeaderEdits::to_own_route(&own_headers, env), Reason::NotInference);
         }
-        _ if is_own_call(head, env) => {
-            let edits = HeaderEdits::removing(own_headers);
-            return Opening::Done(Box::new(Step::PassThrough(edits, Reason::OwnCall)));
+        _ if is_own_call(head, env) => return passed(HeaderEdits::removing(own_headers), Reason::OwnCall),
+        // In a mesh, only the inference endpoints are ours.
+        Endpoint::Misspelled(place)
+            if env.config.providers_routed || place.is_none() || endpoint.format().is_some() =>
+        {
+            return refused(misspelled(place, env));
         }
-        Endpoint::Inference(_) | Endpoint::Other => {}
-    }
-    let (format, vocabulary) = match (endpoint, head.first(":method")) {
-        (Endpoint::Inference(format), b"POST") => (Some(format), format.vocabulary()),
-        // Not the call that makes a model answer: a stored completion, a browser's question.
-        (Endpoint::Inference(format), b"GET" | b"HEAD" | b"DELETE" | b"OPTIONS") => (None, format.vocabulary()),
-        (Endpoint::Inference(format), _) => {
-            let problem = Problem::new(ProblemKind::MethodNotAllowed, Origin::Caller, "this endpoint takes POST");
-            return Opening::Done(Box::new(refuse(format.vocabulary(), Reason::MethodNotAllowed, problem)));
+        Endpoint::Inference(format) => match served(head, format, end_of_stream) {
+            Ok(format) => format,
+            Err(problem) => return refused((Reason::MethodNotAllowed, problem)),
+        },
+        Endpoint::Other if env.config.providers_routed && !PASSED_ON.contains(&head.first(":method")) => {
+            return refused((Reason::MethodNotAllowed, not_allowed("this gateway does not serve this method")));
         }
-        _ if head.has("anthropic-version") => (None, Vocabulary::Anthropic),
-        _ => (None, Vocabulary::OpenAi),
+        Endpoint::Other | Endpoint::Misspelled(_) => None,
     };
     if format.is_none() && !env.config.providers_routed {
         // The mesh's own traffic: whoever it is for, only what is ours stays behind.
-        let edits = HeaderEdits::to_mesh(&own_headers, &Carriers::read(head), env);
-        return Opening::Done(Box::new(Step::PassThrough(edits, Reason::NotInference)));
+        return match keep_keys_here(head, known_credential(head, env.policy.latest())) {
+            Ok(()) => passed(HeaderEdits::to_mesh(&own_headers, &Carriers::read(head), env), Reason::NotInference),
+            Err(refusal) => refused(refusal),
+        };
     }
     match facts(head, format, vocabulary, own_headers, env) {
         Ok(facts) => Opening::Facts(Box::new(facts)),
-        Err((reason, problem)) => Opening::Done(Box::new(refuse(vocabulary, reason, problem))),
+        Err(refusal) => refused(refusal),
     }
+}
+
+/// What an inference endpoint does with a method: the call that makes a model answer, or (`None`) another without a
+/// body: a stored completion, a browser's question. A body would be a request that a lenient server answers.
+fn served(head: &RequestHead<'_>, format: ApiFormat, end_of_stream: bool) -> Result<Option<ApiFormat>, Problem> {
+    match head.first(":method") {
+        b"POST" => Ok(Some(format)),
+        b"GET" | b"HEAD" | b"DELETE" | b"OPTIONS" if end_of_stream || head.first("content-length") == b"0" => Ok(None),
+        b"GET" | b"HEAD" | b"DELETE" | b"OPTIONS" => Err(not_allowed("this endpoint takes a body with POST alone")),
+        _ => Err(not_allowed("this endpoint takes POST")),
+    }
+}
+
+fn not_allowed(message: &str) -> Problem {
+    Problem::new(ProblemKind::MethodNotAllowed, Origin::Caller, message)
+}
+
+fn misspelled(place: Option<&Place>, env: &Env<'_>) -> (Reason, Problem) {
+    let message = match place.map(|place| place.spelling(&env.config.roots)) {
+        Some(spelling) => format!(
+            "the path could be read as `{spelling}`, but is not spelled so: send `{spelling}` exactly, without \
+             escapes, doubled or trailing slashes, `.` or `..`"
+        ),
+        None => "the path is too long to be read with its escapes: send it shorter, or without them".to_owned(),
+    };
+    (Reason::PathMisspelled, Problem::invalid(message))
 }
 
 fn facts(
@@ -119,6 +152,10 @@ fn facts(
     let preference = if format.is_some() { preference(head)? } else { None };
     let caller = Caller::read(head, &env.config.identity)?;
     let reads_body = format.is_some() || is_json(head.first("content-type"));
+    if reads_body && head.values("content-type").any(is_of_other_charset) {
+        let message = "the `charset` of `content-type` is not UTF-8, so the body cannot be inspected: send UTF-8";
+        return Err((Reason::BodyEncoded, Problem::new(ProblemKind::UnsupportedMediaType, Origin::Caller, message)));
+    }
     if reads_body && is_encoded(head) {
         let message = "the body has a `content-encoding`, so it cannot be inspected: send it plain";
         return Err((Reason::BodyEncoded, Problem::new(ProblemKind::UnsupportedMediaType, Origin::Caller, message)));
@@ -170,6 +207,20 @@ fn is_json(content_type: &[u8]) -> bool {
     let essence = content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
     let suffix = essence.len().checked_sub(b"+json".len()).and_then(|start| essence.get(start..));
     essence.eq_ignore_ascii_case(b"application/json") || suffix.is_some_and(|end| end.eq_ignore_ascii_case(b"+json"))
+}
+
+/// A server that heeds it would read other text than the scanner does.
+fn is_of_other_charset(content_type: &[u8]) -> bool {
+    let parameters = content_type.split(|byte| matches!(byte, b';' | b',')).filter_map(|parameter| {
+        let at = parameter.iter().position(|&byte| byte == b'=')?;
+        let (name, value) = parameter.split_at_checked(at)?;
+        name.trim_ascii().eq_ignore_ascii_case(b"charset").then_some(value)
+    });
+    let word = |value: &[u8]| {
+        let kept = value.iter().filter(|byte| byte.is_ascii_alphanumeric() || **byte >= 0x80);
+        kept.map(u8::to_ascii_lowercase).collect::<Vec<u8>>()
+    };
+    parameters.map(word).any(|word| !matches!(word.as_slice(), b"" | b"utf8" | b"usascii" | b"ascii"))
 }
 
 fn is_encoded(head: &RequestHead<'_>) -> bool {

@@ -61,7 +61,7 @@ fn a_body_is_held_only_where_it_decides() {
         ("/v1/audio", vec![("content-type", "multipart/form-data")], &open, fresh, Some(Reason::NotInference)),
         ("/v1/files", vec![json], &open, fresh, Some(Reason::NotInference)),
         ("/v1/messages", vec![("x-api-key", "other")], &keyed, fresh, Some(Reason::KeyUnverified)),
-        ("/v1/messages", vec![("x-api-key", "known")], &keyed, PolicyView::Stale, Some(Reason::PolicyStale)),
+        ("/v1/messages", vec![("x-api-key", "known")], &keyed, PolicyView::Stale(&snapshot), Some(Reason::PolicyStale)),
         ("/v1/messages", vec![], &keyed, fresh, Some(Reason::KeyMissing)),
         ("/v1/messages", vec![("content-length", "201")], &open, fresh, Some(Reason::BodyTooLarge)),
         ("/v1/messages", vec![("content-encoding", "br")], &open, fresh, Some(Reason::BodyEncoded)),
@@ -81,7 +81,7 @@ fn the_policy_counts_as_it_stands_when_the_body_is_complete() {
     for (policy, expected) in [
         (PolicyView::Fresh(&before), Reason::ProviderNative),
         (PolicyView::Fresh(&snapshot), Reason::OtariByPin),
-        (PolicyView::Stale, Reason::PolicyStale),
+        (PolicyView::Stale(&before), Reason::PolicyStale),
     ] {
         let key = [("x-api-key", "known")];
         let (mut exchange, step) = begin("/v1/messages", &key, &env(&config, PolicyView::Fresh(&before)));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{MAX_ALLOWED, MAX_DECLARATIONS, MAX_DEPTH, MAX_KEY};
+use super::{MAX_DECLARATIONS, MAX_DEPTH, MAX_KEY};
 use crate::problem::Problem;
 
 /// Why a body cannot be decided on, and where.
@@ -39,6 +39,13 @@ pub enum ScanErrorKind {
     ControlCharacter,
     /// A key we read stands twice in one object.
     DuplicateKey(String),
+    /// A key, or the type of a tool, that some would read as the one we know, which stands here.
+    Misspelled {
+        /// Path of the parameter.
+        param: String,
+        /// How it is spelled.
+        expected: String,
+    },
     /// A key longer than [`MAX_KEY`], where keys are read.
     KeyTooLong,
     /// A text we read is longer than its limit.
@@ -57,8 +64,6 @@ pub enum ScanErrorKind {
     },
     /// More than [`MAX_DECLARATIONS`] code tools.
     TooManyDeclarations,
-    /// More than [`MAX_ALLOWED`] entries in an allow-list.
-    TooManyAllowed,
 }
 
 impl fmt::Display for ScanError {
@@ -93,6 +98,12 @@ impl fmt::Display for ScanError {
                 write!(f, "the body is not valid JSON: unescaped control character at offset {offset}")
             }
             ScanErrorKind::DuplicateKey(key) => write!(f, "`{key}` stands twice in the same object: send it once"),
+            ScanErrorKind::Misspelled { param, expected } => {
+                write!(
+                    f,
+                    "`{param}` could be read as `{expected}`, but is not spelled so: spell it exactly, or leave it out"
+                )
+            }
             ScanErrorKind::KeyTooLong => {
                 write!(f, "a key of the body is longer than {MAX_KEY} bytes, at offset {offset}")
             }
@@ -102,9 +113,6 @@ impl fmt::Display for ScanError {
             ScanErrorKind::WrongType { param, expected } => write!(f, "`{param}` must be {expected}"),
             ScanErrorKind::TooManyDeclarations => {
                 write!(f, "`tools` declares code execution more than {MAX_DECLARATIONS} times: declare it once")
-            }
-            ScanErrorKind::TooManyAllowed => {
-                write!(f, "`tool_choice` lists more than {MAX_ALLOWED} allowed tools: list fewer")
             }
         }
     }
@@ -116,12 +124,11 @@ impl From<&ScanError> for Problem {
     fn from(error: &ScanError) -> Self {
         let problem = Self::invalid(error.to_string());
         match &error.kind {
-            ScanErrorKind::DuplicateKey(param) | ScanErrorKind::ValueTooLong { param, .. } => {
-                problem.with_param(param.clone())
-            }
+            ScanErrorKind::DuplicateKey(param)
+            | ScanErrorKind::Misspelled { param, .. }
+            | ScanErrorKind::ValueTooLong { param, .. } => problem.with_param(param.clone()),
             ScanErrorKind::WrongType { param, .. } => problem.with_param(*param),
             ScanErrorKind::TooManyDeclarations => problem.with_param("tools"),
-            ScanErrorKind::TooManyAllowed => problem.with_param("tool_choice"),
             _ => problem,
         }
     }

@@ -8,6 +8,9 @@ use super::text::{self, Mode, Text};
 use super::{Fault, MAX_DEPTH, ScanErrorKind};
 use crate::request::RequestView;
 
+// A bit for each container.
+const _: () = assert!(MAX_DEPTH <= u128::BITS);
+
 /// The grammar's state. Small and of fixed size, whatever the body.
 #[derive(Debug, Default)]
 pub(super) struct Lexer {

@@ -11,6 +11,9 @@ use crate::request::{
 };
 use node::{Flag, Node, Slot, keys, path, text_limit};
 
+// A frame has a bit for each key.
+const _: () = node::check_rows(u16::BITS);
+
 /// JSON type of a value that begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -90,7 +93,14 @@ impl Schema {
             }
             bit <<= 1;
         }
-        Ok(())
+        // Some parsers (Go's) look for no more than the letters of a key.
+        match keys(frame.node).iter().find(|(name, _)| folds_to(key, name)) {
+            Some((name, _)) => Err(Fault::from(ScanErrorKind::Misspelled {
+                param: path(frame.node, entries, &String::from_utf8_lossy(key)),
+                expected: path(frame.node, entries, name),
+            })),
+            None => Ok(()),
+        }
     }
 
     /// A value begins.
@@ -181,10 +191,11 @@ impl Schema {
             Some(Node::Allowed) => {
                 let entry = std::mem::take(&mut self.allowed);
                 let list = &mut self.view.tool_choice.get_or_insert_default().allowed;
-                if list.len() >= MAX_ALLOWED {
-                    return Err(ScanErrorKind::TooManyAllowed.into());
+                if list.len() < MAX_ALLOWED {
+                    list.push(entry);
+                } else {
+                    self.unusable_if(true, "tool_choice");
                 }
-                list.push(entry);
                 Ok(())
             }
             _ => Ok(()),
@@ -252,7 +263,11 @@ impl Schema {
         }
         let Some(keyword) = Keyword::parse(&kind.text) else {
             self.view.web_search |= kind.text == WEB_SEARCH;
-            return Ok(());
+            let expected = kind.text.trim().to_ascii_lowercase();
+            return match Keyword::parse(&expected) {
+                Some(_) => Err(ScanErrorKind::Misspelled { param: format!("tools[{index}].type"), expected }.into()),
+                None => Ok(()),
+            };
         };
         for (held, field) in [(kind, "type"), (&self.tool.name, "name"), (&self.tool.hint, "purpose_hint")] {
             if let Some(limit) = held.cut_at {
@@ -269,6 +284,24 @@ impl Schema {
             purpose_hint: self.tool.hint.get().filter(|hint| !hint.trim().is_empty()),
         });
         Ok(())
+    }
+}
+
+/// Equal but for the case of its letters, two of which have a third form.
+fn folds_to(key: &[u8], name: &str) -> bool {
+    // A letter that is none of ASCII takes two or three bytes.
+    if key.len() < name.len() || key.len() > name.len().saturating_mul(3) {
+        return false;
+    }
+    let Ok(key) = std::str::from_utf8(key) else { return false };
+    key.chars().map(folded).eq(name.chars())
+}
+
+fn folded(letter: char) -> char {
+    match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        _ => letter.to_ascii_lowercase(),
     }
 }
 

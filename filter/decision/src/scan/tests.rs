@@ -87,8 +87,9 @@ fn allow_lists_have_a_limit() {
     };
     let view = scan(body(MAX_ALLOWED).as_bytes()).unwrap();
     assert_eq!(view.tool_choice.map(|choice| choice.allowed.len()), Some(MAX_ALLOWED));
-    let error = scan(body(MAX_ALLOWED + 1).as_bytes()).unwrap_err();
-    assert_eq!(error.kind, ScanErrorKind::TooManyAllowed);
+    let view = scan(body(MAX_ALLOWED + 1).as_bytes()).unwrap();
+    assert_eq!(view.tool_choice.map(|choice| choice.allowed.len()), Some(MAX_ALLOWED));
+    assert_eq!(view.unusable, Some("tool_choice"));
 }
 
 #[test]
@@ -126,6 +127,27 @@ fn mutate(text: &str, mutations: &[(u8, usize, u8)]) -> Vec<u8> {
         }
     }
     body
+}
+
+#[test]
+fn a_key_or_type_that_folds_to_one_we_read_is_refused() {
+    for (body, place) in [
+        (r#"{"Tools": []}"#, "Tools"),
+        (r#"{"tool\u017f": []}"#, "tool\u{17f}"),
+        (r#"{"\u212aey": 1, "TOOL_CHOICE": 1}"#, "TOOL_CHOICE"),
+        (r#"{"tools": [{"Type": "code_execution"}]}"#, "tools[0].Type"),
+        (r#"{"tools": [{}, {"type": " Code_Execution_20250825"}]}"#, "tools[1].type"),
+    ] {
+        match scan(body.as_bytes()).map_err(|error| error.kind) {
+            Err(ScanErrorKind::Misspelled { param, .. }) => assert_eq!(param, place),
+            other => panic!("{body}: {other:?}"),
+        }
+    }
+    for body in
+        [r#"{"metadata": {"Tools": 1}, "tool": 1}"#, r#"{"tools": [{"type": "Custom", "input_schema": {"Type": 1}}]}"#]
+    {
+        assert!(scan(body.as_bytes()).is_ok(), "{body}");
+    }
 }
 
 proptest! {

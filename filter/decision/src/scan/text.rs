@@ -57,7 +57,7 @@ enum Escape {
 }
 
 impl Text {
-    /// A string begins, its quote already read. `limit` of a key is [`super::MAX_KEY`].
+    /// A string begins, its quote already read.
     pub(super) fn begin(&mut self, mode: Mode) {
         self.mode = mode;
         self.kept.clear();
@@ -90,7 +90,8 @@ impl Text {
     fn plain(&mut self, rest: &mut &[u8]) -> Result<bool, Fault> {
         if self.mode == Mode::Fresh {
             self.mode = match rest.first() {
-                Some(b'c' | b'f' | b'o' | b'\\') => Mode::Watched,
+                Some(b'\\') => Mode::Watched,
+                Some(first) if BEGINNINGS.iter().any(|[known, _]| known == first) => Mode::Watched,
                 _ => Mode::Skipped,
             };
         }
@@ -300,8 +301,10 @@ impl Text {
 /// A string value that matters to nobody and ends in this chunk: what stands after it. `None`: read it step by step.
 pub(super) fn whole_value(rest: &[u8]) -> Option<&[u8]> {
     // Begins like an id of ours, or may.
-    if matches!(rest, [b'f', b'i', ..] | [b'c', b'f', ..] | [b'o', b't', ..] | [b'\\', ..] | [_] | []) {
-        return None;
+    match rest {
+        [b'\\', ..] | [_] | [] => return None,
+        [first, second, ..] if BEGINNINGS.contains(&[*first, *second]) => return None,
+        _ => {}
     }
     match rest.get(plain_len(rest)..)? {
         [b'"', tail @ ..] => Some(tail),
@@ -316,6 +319,19 @@ pub(super) fn whole_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     match tail {
         [b'"', tail @ ..] => Some((key, tail)),
         _ => None,
+    }
+}
+
+/// How ids of ours begin.
+const BEGINNINGS: [[u8; 2]; 4] =
+    [beginning(OWN_FILES[0]), beginning(OWN_FILES[1]), beginning(MINTED[0]), beginning(MINTED[1])];
+const _: () = assert!(OWN_FILES.len() + MINTED.len() == BEGINNINGS.len());
+
+const fn beginning(prefix: &str) -> [u8; 2] {
+    assert!(prefix.len() >= 2, "a prefix has two letters at least");
+    match prefix.as_bytes() {
+        [first, second, ..] => [*first, *second],
+        _ => [0; 2],
     }
 }
 

@@ -77,8 +77,11 @@ impl Control {
         }
     }
 
-    /// Sends code to run. Not safe to cancel: kill the interpreter if this does not finish.
-    pub(super) async fn send(&mut self, id: u64, code: &str) -> Result<(), ControlFault> {
+    /// Sends code to run under a fresh id, which nobody could answer to before, and returns the id. Not safe to cancel:
+    /// kill the interpreter if this does not finish.
+    pub(super) async fn send(&mut self, code: &str) -> Result<u64, ControlFault> {
+        self.nothing_waits()?;
+        let id = getrandom::u64().map_err(|error| ControlFault::Io(error.into()))?;
         let length = u32::try_from(code.len() + size_of::<u64>()).map_err(|_| ControlFault::Forged("too much code"))?;
         let mut frame = Vec::with_capacity(LENGTH_BYTES + size_of::<u64>() + code.len());
         frame.extend_from_slice(&length.to_be_bytes());
@@ -87,7 +90,22 @@ impl Control {
         self.stream.write_all(&frame).await.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlFault::Closed,
             _ => ControlFault::Io(error),
-        })
+        })?;
+        Ok(id)
+    }
+
+    /// Between calls a driver is silent.
+    fn nothing_waits(&self) -> Result<(), ControlFault> {
+        if !self.buffer.is_empty() {
+            return Err(ControlFault::Forged("an answer to no call"));
+        }
+        // The kernel is asked itself: the runtime may not have heard of the last bytes yet.
+        match receive(&self.stream, &mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Ok((0, _)) => Err(ControlFault::Closed),
+            Ok(_) => Err(ControlFault::Forged("an answer to no call")),
+            Err(error) => Err(ControlFault::Io(error)),
+        }
     }
 
     /// Waits for the end of call `id`. Safe to cancel.
@@ -175,6 +193,20 @@ mod tests {
         theirs.write_all(&frame(r#"{"id":7,"return_code":3,"figures":["a.png"]}"#)).unwrap();
         let done = control.done(7).await.unwrap();
         assert_eq!(done, Done { id: 7, return_code: 3, figures: vec!["a.png".to_owned()] });
+    }
+
+    #[tokio::test]
+    async fn an_answer_before_its_call_is_a_fault() {
+        let (mut control, theirs) = Control::pair().unwrap();
+        let mut theirs = StdStream::from(theirs);
+        assert_ne!(control.send("1").await.unwrap(), control.send("1").await.unwrap());
+        theirs.write_all(&frame(r#"{"id":1,"return_code":0,"figures":[]}"#)).unwrap();
+        assert!(matches!(control.send("1").await, Err(ControlFault::Forged("an answer to no call"))));
+        let two = [frame(r#"{"ready":true}"#), frame(r#"{"ready":true}"#)].concat();
+        let (mut control, theirs) = Control::pair().unwrap();
+        StdStream::from(theirs).write_all(&two).unwrap();
+        control.ready().await.unwrap();
+        assert!(matches!(control.send("1").await, Err(ControlFault::Forged("an answer to no call"))));
     }
 
     #[tokio::test]

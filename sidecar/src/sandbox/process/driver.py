@@ -226,6 +226,8 @@ def start(address_space, tasks, file_size, open_files, prefix, *path):
         (resource.RLIMIT_NPROC, int(tasks)),
         (resource.RLIMIT_FSIZE, int(file_size)),
         (resource.RLIMIT_NOFILE, int(open_files)),
+        # Memory pinned for a socket is in no account of the session's.
+        (resource.RLIMIT_MEMLOCK, 0),
     ):
         resource.setrlimit(limit, (value, value))
     _signal.signal(_signal.SIGINT, interrupt)
@@ -249,6 +251,3 @@ while True:
     result, drawn = cell(count, text)
     drawn = ",".join('"%s"' % name for name in drawn)
     send('{"id":%d,"return_code":%d,"figures":[%s]}' % (call, result, drawn))
-    if count == 1:
-        # The caller has its answer; what a later traceback needs is loaded in the pause.
-        load("traceback")

@@ -1,18 +1,17 @@
 //! One live interpreter in its sandbox: runs a cell, keeps its output, stops it when a limit is passed.
 //!
 //! INVARIANT: an interpreter whose call did not end by a believed answer is never used again. Dropping one kills
-//! its whole process tree, so a call whose future is dropped stops at once.
+//! its whole process tree, so a call whose future is dropped stops at once. Between calls nothing of it runs, whatever
+//! a call left behind; it goes on with the next.
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -20,9 +19,11 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::Tier;
 use super::capture::Capture;
 use super::control::{Control, ControlFault, Done};
+use super::freeze;
 use super::launch::{Ends, Launcher};
+use super::pidfd::Process;
 use super::spawner::Spawner;
-use super::watch::{Strike, Watch, descendants};
+use super::watch::{Guard, Strike, Watch};
 
 /// Longest time from the start of bubblewrap to the driver's greeting; generous, for loaded machines.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -49,9 +50,9 @@ pub(super) struct Interpreter {
     stderr: pipe::Receiver,
     python: Process,
     killer: Arc<Killer>,
-    watch: Watch,
+    watch: Arc<Watch>,
+    guard: Guard,
     outer: Outer,
-    calls: u64,
     output_bytes: usize,
 }
 
@@ -70,6 +71,8 @@ pub(super) enum Ending {
     Broken(ControlFault),
     /// It passed a watched limit and was killed.
     Struck(Strike),
+    /// It left something running that could not be stopped, and was killed.
+    Restless,
 }
 
 /// What a call left behind.
@@ -102,13 +105,6 @@ pub(super) struct Killer {
     init: Process,
 }
 
-/// A process that is certain to be the one we mean.
-#[derive(Debug)]
-struct Process {
-    pid: Pid,
-    fd: OwnedFd,
-}
-
 /// The outer bubblewrap: our child, to be reaped.
 #[derive(Debug)]
 struct Outer {
@@ -135,10 +131,12 @@ impl Interpreter {
             Err(_) => Err(LaunchError { complaint: "it did not answer in time".to_owned(), source: None }),
         };
         let (python, init) = greeted?;
-        let watch = Watch { init: init.pid, workspace: workspace.to_path_buf(), limits: launcher.limits.clone() };
+        let watch = Watch::new(init.pid(), python.pid(), workspace.to_path_buf(), launcher.limits.clone());
+        let watch = Arc::new(watch.map_err(fault)?);
         let killer = Arc::new(Killer { init });
+        let guard = Guard::start(Arc::clone(&watch), Arc::clone(&killer));
         let output_bytes = launcher.limits.output_bytes;
-        Ok(Self { control, stdout, stderr, python, killer, watch, outer, calls: 0, output_bytes })
+        Ok(Self { control, stdout, stderr, python, killer, watch, guard, outer, output_bytes })
     }
 
     /// Kills this interpreter from elsewhere, while a call runs.
@@ -148,16 +146,28 @@ impl Interpreter {
 
     /// The kernel's `/proc/PID/status` of the interpreter, which nothing inside can forge.
     pub(super) fn status(&self) -> io::Result<String> {
-        fs::read_to_string(format!("/proc/{}/status", self.python.pid.as_raw_pid()))
+        fs::read_to_string(format!("/proc/{}/status", self.python.pid().as_raw_pid()))
+    }
+
+    /// Looks once for every limit that is watched.
+    pub(super) fn look(&self) -> Option<Strike> {
+        self.watch.look(true, &mut 0)
+    }
+
+    /// Why it was killed since its last call, if it was.
+    pub(super) fn struck(&self) -> Option<Strike> {
+        self.guard.struck()
     }
 
     /// Runs one cell. Gives the interpreter back if it can take another.
     pub(super) async fn run(mut self, code: &str, budget: Duration) -> (Ran, Option<Self>) {
         let mut stdout = Capture::new(self.output_bytes);
         let mut stderr = Capture::new(self.output_bytes);
+        self.guard.call_begins();
+        freeze::thaw(self.killer.init.pid());
         let ending = self.call(code, budget, &mut stdout, &mut stderr).await;
+        let ending = self.settle(ending).await;
         let kept = matches!(ending, Ending::Finished(_) | Ending::Interrupted(_));
-        let ending = if kept { ending } else { self.end(ending).await };
         drain(&self.stdout, &mut stdout);
         drain(&self.stderr, &mut stderr);
         let ran = Ran { ending, stdout: stdout.into_text(), stderr: stderr.into_text() };
@@ -165,17 +175,15 @@ impl Interpreter {
     }
 
     async fn call(&mut self, code: &str, budget: Duration, out: &mut Capture, err: &mut Capture) -> Ending {
-        let Self { control, stdout, stderr, python, watch, .. } = self;
-        self.calls += 1;
-        let id = self.calls;
+        let Self { control, stdout, stderr, python, killer, guard, .. } = self;
         let mut deadline = Instant::now() + budget;
         // Nothing is read meanwhile, but nothing needs to be: the driver is waiting for this.
-        match timeout_at(deadline, control.send(id, code)).await {
-            Ok(Ok(())) => {}
+        let id = match timeout_at(deadline, control.send(code)).await {
+            Ok(Ok(id)) => id,
             Ok(Err(fault)) => return Ending::Broken(fault),
             Err(_) => return Ending::TimedOut,
-        }
-        let strike = watch.strike();
+        };
+        let strike = guard.strike();
         tokio::pin!(strike);
         let (mut out_bytes, mut err_bytes) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
         let (mut out_open, mut err_open) = (true, true);
@@ -194,7 +202,7 @@ impl Interpreter {
                     match interrupts {
                         0 => python.signal(Signal::INT),
                         INTERRUPTS => return Ending::TimedOut,
-                        _ => interrupt_all(watch.init),
+                        _ => freeze::interrupt(killer.init.pid()),
                     }
                     interrupts += 1;
                     deadline += INTERRUPT_AGAIN;
@@ -203,17 +211,24 @@ impl Interpreter {
         }
     }
 
-    /// Ends an interpreter that cannot be trusted any more, and learns how it ended if it did so itself.
-    async fn end(&mut self, ending: Ending) -> Ending {
-        let own = match ending {
-            Ending::Broken(ControlFault::Closed) => self.outer.reap(EXIT_GRACE).await,
-            _ => None,
+    /// Brings everything to a stand after a call that ended well. An interpreter that cannot be trusted any more is
+    /// ended, and how it ended is learnt if it did so itself.
+    async fn settle(&mut self, ending: Ending) -> Ending {
+        let ending = match ending {
+            Ending::Finished(_) | Ending::Interrupted(_) if freeze::freeze(self.killer.init.pid()).await => {
+                self.guard.call_ended();
+                ending
+            }
+            Ending::Finished(_) | Ending::Interrupted(_) => Ending::Restless,
+            Ending::Broken(ControlFault::Closed) => self.outer.reap(EXIT_GRACE).await.map_or(ending, Ending::Exited),
+            _ => ending,
         };
-        if let Some(status) = own {
-            return Ending::Exited(status);
+        // Death by the watch looks like an end of its own.
+        let ending = self.struck().map_or(ending, Ending::Struck);
+        if !matches!(ending, Ending::Finished(_) | Ending::Interrupted(_)) {
+            self.killer.kill();
+            self.outer.reap(REAP_TIMEOUT).await;
         }
-        self.killer.kill();
-        self.outer.reap(REAP_TIMEOUT).await;
         ending
     }
 
@@ -237,17 +252,6 @@ impl Killer {
     }
 }
 
-impl Process {
-    fn open(pid: Pid) -> io::Result<Self> {
-        Ok(Self { pid, fd: pidfd_open(pid, PidfdFlags::empty())? })
-    }
-
-    fn signal(&self, signal: Signal) {
-        // The only failure that can be is that it is gone already, which is what the caller wants or finds out.
-        pidfd_send_signal(&self.fd, signal).unwrap_or_default();
-    }
-}
-
 impl Outer {
     /// Opens the interpreter and its process 1. The driver has run nothing of anybody's yet, so it is alive and honest.
     fn identify(&self, python: Pid) -> io::Result<(Process, Process)> {
@@ -263,10 +267,8 @@ impl Outer {
     async fn reap(&mut self, patience: Duration) -> Option<i32> {
         let child = self.child.as_mut()?;
         let pid = Pid::from_child(child);
-        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        let patience = Timespec::try_from(patience).ok()?;
-        let ended = move || poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&patience));
-        drop(tokio::task::spawn_blocking(ended).await);
+        let process = Process::open(pid).ok()?;
+        drop(tokio::task::spawn_blocking(move || process.wait(patience)).await);
         let status = child.try_wait().ok()??;
         self.child = None;
         Some(
@@ -289,20 +291,6 @@ fn parent(pid: Pid) -> io::Result<Pid> {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid()))?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
     parent.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("the kernel does not tell its parent"))
-}
-
-/// Interrupts everything in the session, as a terminal would.
-fn interrupt_all(init: Pid) {
-    let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid"));
-    let Ok(inside) = namespace(init.as_raw_pid()) else { return };
-    for raw in descendants(init) {
-        let Some(pid) = Pid::from_raw(raw) else { continue };
-        let Ok(process) = Process::open(pid) else { continue };
-        // Looked at after it was opened, so that a reused number cannot name a process outside.
-        if namespace(raw).is_ok_and(|found| found == inside) {
-            process.signal(Signal::INT);
-        }
-    }
 }
 
 /// Takes what one read gave; false when the stream is over.

@@ -44,6 +44,9 @@ pub(super) const ENVIRONMENT: [(&str, &str); 12] = [
     ("XDG_CACHE_HOME", "/tmp/cache"),
 ];
 
+/// Parts of `/usr` that programs do not need and an administrator may have written into; empty inside.
+const HOST_ONLY: [&str; 2] = ["/usr/local/etc", "/usr/src"];
+
 /// Everything that is the same for every session.
 #[derive(Debug)]
 pub(super) struct Launcher {
@@ -122,6 +125,9 @@ impl Launcher {
             list.add(["--setenv", name, value]);
         }
         list.add(["--ro-bind", "/usr", "/usr"]);
+        for path in HOST_ONLY.into_iter().filter(|path| Path::new(path).is_dir()) {
+            list.add(["--tmpfs", path, "--remount-ro", path]);
+        }
         for name in ["bin", "lib", "lib32", "lib64", "libx32", "sbin"] {
             list.system_directory(&Path::new("/").join(name));
         }

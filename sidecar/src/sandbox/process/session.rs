@@ -64,18 +64,32 @@ impl Session {
             return Err(SandboxError::UnknownSession);
         }
         state.lost = true;
+        let limits = &self.launcher.limits;
+        let mut killed = None;
+        if let Some(strike) = state.interpreter.as_ref().and_then(Interpreter::struck) {
+            let note = killed_between(strike, limits);
+            if let Some(interpreter) = state.interpreter.take() {
+                interpreter.stop().await;
+            }
+            if strike.ends_session() {
+                return Ok(ExecutionResult { stderr: note, return_code: KILLED, ..ExecutionResult::default() });
+            }
+            killed = Some(note);
+        }
         let interpreter = match state.interpreter.take() {
             Some(interpreter) => interpreter,
             None => self.restart(&state).await?,
         };
-        let budget = timeout.clamp(SHORTEST, self.launcher.limits.wall);
+        let budget = timeout.clamp(SHORTEST, limits.wall);
         let (ran, kept) = interpreter.run(code, budget).await;
         if self.closed() {
             return Err(SandboxError::UnknownSession);
         }
-        state.lost = matches!(&ran.ending, Ending::Struck(strike) if *strike != Strike::Memory);
+        state.lost = matches!(&ran.ending, Ending::Struck(strike) if strike.ends_session());
         state.interpreter = kept;
-        Ok(result(ran, budget, &self.launcher.limits))
+        let mut result = result(ran, budget, limits);
+        result.stderr.insert_str(0, &killed.unwrap_or_default());
+        Ok(result)
     }
 
     /// Ends it: kills what runs, waits for that to be gone, removes the files. The slot is free after that.
@@ -134,9 +148,7 @@ fn result(ran: Ran, budget: Duration, limits: &SandboxLimits) -> ExecutionResult
         if !stderr.is_empty() && !stderr.ends_with('\n') {
             stderr.push('\n');
         }
-        stderr.push_str("[sandbox] ");
-        stderr.push_str(&note);
-        stderr.push('\n');
+        stderr.push_str(&line(&note));
     }
     let figures = match ran.ending {
         Ending::Finished(done) | Ending::Interrupted(done) => done.figures,
@@ -144,6 +156,11 @@ fn result(ran: Ran, budget: Duration, limits: &SandboxLimits) -> ExecutionResult
     };
     let files = figures.into_iter().map(|name| ProducedFile { name }).collect();
     ExecutionResult { stdout: ran.stdout, stderr, return_code, files }
+}
+
+/// A line of ours among the program's own.
+fn line(note: &str) -> String {
+    format!("[sandbox] {note}\n")
 }
 
 /// The return code, and what a person or a model should know beyond the program's own words.
@@ -171,31 +188,52 @@ fn verdict(ending: &Ending, budget: Duration, limits: &SandboxLimits) -> (i32, O
             (*status, Some(format!("The interpreter {how}. {LOST}")))
         }
         Ending::Broken(fault) => (KILLED, Some(format!("The interpreter was killed because {fault}. {LOST}"))),
-        Ending::Struck(strike) => (KILLED, Some(struck(*strike, limits))),
+        Ending::Struck(strike) if strike.ends_session() => {
+            (KILLED, Some(format!("{}, so the session was ended, with its files.", cause(*strike, limits))))
+        }
+        Ending::Struck(strike) => {
+            (KILLED, Some(format!("{}, so the interpreter was killed. {LOST}", cause(*strike, limits))))
+        }
+        Ending::Restless => {
+            let note = format!(
+                "The code left something running that could not be stopped, so the interpreter was killed. {LOST}"
+            );
+            (KILLED, Some(note))
+        }
     }
 }
 
-fn struck(strike: Strike, limits: &SandboxLimits) -> String {
+/// What the caller hears first of a session that was killed between calls.
+fn killed_between(strike: Strike, limits: &SandboxLimits) -> String {
+    let cause = cause(strike, limits);
+    line(&if strike.ends_session() {
+        format!(
+            "{cause}. That was seen after the last call: the session was ended, with its files. This code did not run."
+        )
+    } else {
+        format!(
+            "{cause}. That was seen after the last call: its interpreter was killed. Variables are lost, files are kept; this code ran in a fresh interpreter."
+        )
+    })
+}
+
+/// Which limit was passed: the beginning of a sentence.
+fn cause(strike: Strike, limits: &SandboxLimits) -> String {
     const MIB: u64 = 1 << 20;
-    const ENDED: &str = "so the session was ended, with its files.";
     match strike {
-        Strike::Memory => {
-            format!(
-                "The code used more than its memory limit of {} MiB, so the interpreter was killed. {LOST}",
-                limits.memory_bytes / MIB
-            )
+        Strike::Memory => format!("The session used more than its memory limit of {} MiB", limits.memory_bytes / MIB),
+        Strike::Sockets => format!("The session opened more sockets than its limit of {}", limits.open_files),
+        Strike::TemporaryEntries => {
+            format!("`/tmp` or `/dev/shm` grew beyond its limit of {} files and directories", limits.workspace_entries)
         }
+        Strike::Hidden => "A process kept itself or its open files out of sight of the limits".to_owned(),
+        Strike::Awake => "A process ran on although no call did".to_owned(),
         Strike::WorkspaceBytes => {
-            format!("The workspace grew beyond its limit of {} MiB, {ENDED}", limits.workspace_bytes / MIB)
+            format!("The workspace grew beyond its limit of {} MiB", limits.workspace_bytes / MIB)
         }
         Strike::WorkspaceEntries => {
-            format!(
-                "The workspace grew beyond its limit of {} files and directories, {ENDED}",
-                limits.workspace_entries
-            )
+            format!("The workspace grew beyond its limit of {} files and directories", limits.workspace_entries)
         }
-        Strike::WorkspaceHidden => {
-            format!("The workspace nests too deep or has a directory that cannot be read, {ENDED}")
-        }
+        Strike::WorkspaceHidden => "The workspace nests too deep or has a directory that cannot be read".to_owned(),
     }
 }

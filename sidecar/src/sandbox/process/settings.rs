@@ -20,19 +20,6 @@ pub struct ProcessSettings {
     pub limits: SandboxLimits,
 }
 
-impl ProcessSettings {
-    /// The defaults for a data directory.
-    pub fn new(data_dir: PathBuf) -> Self {
-        Self {
-            data_dir,
-            bwrap: PathBuf::from("/usr/bin/bwrap"),
-            python: PathBuf::from("/usr/bin/python3"),
-            run_as: RunAs::default(),
-            limits: SandboxLimits::default(),
-        }
-    }
-}
-
 /// An unprivileged user and group, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAs {
@@ -41,6 +28,9 @@ pub struct RunAs {
 }
 
 impl RunAs {
+    /// The user `nobody`.
+    pub const NOBODY: Self = Self { uid: 65534, gid: 65534 };
+
     /// Accepts any user and group but root's.
     pub fn new(uid: u32, gid: u32) -> Option<Self> {
         (uid != 0 && gid != 0).then_some(Self { uid, gid })
@@ -58,13 +48,6 @@ impl RunAs {
     }
 }
 
-impl Default for RunAs {
-    /// `nobody`.
-    fn default() -> Self {
-        Self { uid: 65534, gid: 65534 }
-    }
-}
-
 fn find_user(passwd: &str, name: &str) -> Option<(u32, u32)> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -78,19 +61,21 @@ fn find_user(passwd: &str, name: &str) -> Option<(u32, u32)> {
 pub struct SandboxLimits {
     /// Longest wall-clock time of one execution; a longer request is cut to it.
     pub wall: Duration,
-    /// Resident memory of all processes of a session together; watched, so it may be passed for a moment.
+    /// Memory of all processes of a session together, resident or swapped, and all shared memory they have mapped;
+    /// watched, so it may be passed for a moment.
     pub memory_bytes: u64,
     /// Address space of one process; beyond it Python sees `MemoryError`.
     pub address_space_bytes: u64,
     /// Processes and threads of a session.
     pub tasks: u32,
-    /// Open files of one process.
+    /// Open files of one process, and sockets of a session. What a socket or a pipe buffers is in no process's memory,
+    /// so this bounds it: at most some 400 KiB each.
     pub open_files: u32,
     /// Size of one file.
     pub file_bytes: u64,
-    /// Disk used by a session's workspace; watched, so it may be passed for a moment.
+    /// Disk used by a session's workspace, files without a name too; watched, so it may be passed for a moment.
     pub workspace_bytes: u64,
-    /// Files and directories in a session's workspace; watched likewise.
+    /// Files and directories in a session's workspace, and in each of `/tmp` and `/dev/shm`; watched likewise.
     pub workspace_entries: u64,
     /// Size of each of `/tmp` and `/dev/shm`, kept in memory.
     pub tmp_bytes: u64,
@@ -100,26 +85,6 @@ pub struct SandboxLimits {
     pub code_bytes: usize,
     /// Sessions alive at the same time.
     pub sessions: usize,
-}
-
-impl Default for SandboxLimits {
-    fn default() -> Self {
-        const MIB: u64 = 1 << 20;
-        Self {
-            wall: Duration::from_mins(5),
-            memory_bytes: 1024 * MIB,
-            address_space_bytes: 4096 * MIB,
-            tasks: 64,
-            open_files: 1024,
-            file_bytes: 100 * MIB,
-            workspace_bytes: 512 * MIB,
-            workspace_entries: 10_000,
-            tmp_bytes: 64 * MIB,
-            output_bytes: 1 << 20,
-            code_bytes: 200_000,
-            sessions: 32,
-        }
-    }
 }
 
 #[cfg(test)]

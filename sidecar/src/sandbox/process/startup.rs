@@ -124,6 +124,8 @@ async fn canary(launcher: &Launcher, tier: Tier) -> Result<BTreeMap<String, Opti
         _ => drop(probes.insert("run".to_owned(), Some(format!("{:?}: {}", ran.ending, ran.stderr.trim())))),
     }
     if let Some(interpreter) = kept {
+        let strike = interpreter.look();
+        probes.insert("watch".to_owned(), strike.map(|strike| format!("the session cannot be watched: {strike:?}")));
         let gone = interpreter.stop().await;
         probes.insert("kill".to_owned(), (!gone).then(|| "the session survived SIGKILL".to_owned()));
     }

@@ -11,11 +11,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sha2::{Digest, Sha256};
 
+use super::pidfd::kill_marked;
 use super::{RunAs, StartupRefusal, tree};
 
 /// Where roots go whose data directory the unprivileged user cannot reach.
@@ -23,8 +22,6 @@ const FALLBACK: &str = "/var/tmp";
 const PREFIX: &str = "otari-sandbox-";
 /// File of a root that names the data directory it serves.
 const ORIGIN: &str = "origin";
-/// A killed tree is gone long before this.
-const DEATH_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// A dying process may still hold a new file for an instant.
 const REMOVE_ATTEMPTS: u32 = 3;
 
@@ -302,28 +299,6 @@ fn digest(path: &Path) -> String {
     let hash = Sha256::digest(path.as_os_str().as_bytes());
     let number = hash.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     format!("{number:016x}")
-}
-
-/// Kills the sandboxes of a predecessor that its death did not take along.
-fn kill_marked(marker: &str) {
-    let Ok(processes) = fs::read_dir("/proc") else { return };
-    let mut killed = Vec::new();
-    for entry in processes.flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        let Some(pid) = pid else { continue };
-        // Opened before it is looked at, so that what is looked at is what is killed.
-        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if command.split(|byte| *byte == 0).next() == Some(marker.as_bytes()) {
-            tracing::warn!(pid = pid.as_raw_pid(), "killing a sandbox that a former sidecar left");
-            pidfd_send_signal(&process, Signal::KILL).unwrap_or_default();
-            killed.push(process);
-        }
-    }
-    // Process 1 of a session ends after all others of it, so after this nobody writes to a workspace any more.
-    for process in killed {
-        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&DEATH_TIMEOUT)).unwrap_or_default();
-    }
 }
 
 #[cfg(test)]

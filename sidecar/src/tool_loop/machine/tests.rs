@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::event::Opened;
 
-fn settings(max_rounds: u32) -> Settings {
+fn settings(max_turns: u32) -> Settings {
     let limits = Limits { max_calls_per_turn: 3, ..Limits::default() };
-    Settings { tool_name: "code_execution".to_owned(), max_rounds, limits }
+    Settings { tool_name: "code_execution".to_owned(), max_turns, limits }
 }
 
 /// One block of a scripted turn.
@@ -72,14 +72,14 @@ struct Run {
 }
 
 /// Plays turns until the loop is over; the last one is repeated for as long as the loop asks.
-fn play(turns: &[Turn], max_rounds: u32, piece: usize) -> Run {
-    let mut machine = ToolLoop::new(settings(max_rounds));
+fn play(turns: &[Turn], max_turns: u32, piece: usize) -> Run {
+    let mut machine = ToolLoop::new(settings(max_turns));
     let mut run = Run { outputs: Vec::new(), turns: 0 };
     let mut started = Vec::new();
     loop {
         let turn = turns.get(run.turns as usize).or(turns.last()).expect("a turn");
         run.turns += 1;
-        assert!(run.turns <= max_rounds + 1, "more model calls than allowed");
+        assert!(run.turns <= max_turns + 1, "more model calls than allowed");
         let mut inputs: std::collections::VecDeque<Input> = events(turn, piece).into_iter().map(Input::Event).collect();
         inputs.push_front(Input::TurnOpened);
         inputs.push_back(Input::TurnClosed);
@@ -136,9 +136,9 @@ proptest! {
 
     #[test]
     fn whatever_a_model_does_the_answer_is_well_formed(
-        turns in prop::collection::vec(a_turn(), 1..5), max_rounds in 1u32..4, piece in 1usize..9,
+        turns in prop::collection::vec(a_turn(), 1..5), max_turns in 1u32..4, piece in 1usize..9,
     ) {
-        let run = play(&turns, max_rounds, piece);
+        let run = play(&turns, max_turns, piece);
         let mut terminals = 0;
         let mut opened = 0;
         let mut unanswered = std::collections::BTreeSet::new();

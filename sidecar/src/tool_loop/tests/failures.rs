@@ -4,12 +4,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use decision::decide::Run;
 use decision::format::{ApiFormat, Vocabulary};
 use decision::problem::ProblemKind;
+use decision::request::CodeTool;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
-use super::support::{Answer, Bench, chat_code, chat_stream, chat_text, lock, request, turn};
+use super::support::{Answer, Bench, chat_code, chat_stream, chat_text, lock, request, run_request};
 use crate::sandbox::SandboxError;
 use crate::tool_loop::{Engine, Limits};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
@@ -26,7 +28,7 @@ async fn a_refusal_in_the_callers_wire_passes_untouched() {
     let headers = [("content-type", "application/json"), ("retry-after", "7"), ("request-id", "req_model")];
     for stream in [true, false] {
         let bench = bench(vec![Answer::error(429, &headers, words)]).await;
-        let reply = bench.ask(turn(ApiFormat::Messages, &request(stream))).await.expect("the provider's answer");
+        let reply = bench.ask(run_request(ApiFormat::Messages, &request(stream))).await.expect("the provider's answer");
         assert_eq!((reply.status.as_u16(), reply.body.as_str()), (429, words));
         for (name, value) in headers {
             assert_eq!(reply.headers[name], value);
@@ -39,7 +41,7 @@ async fn a_refusal_in_another_wire_is_translated() {
     let words = r#"{"error":{"message":"slow down","type":"requests","code":"rate_limit_exceeded"}}"#;
     let headers = [("content-type", "application/json"), ("retry-after", "7")];
     let bench = bench(vec![Answer::error(429, &headers, words)]).await;
-    let problem = bench.ask(turn(CHAT, &request(true))).await.expect_err("a problem");
+    let problem = bench.ask(run_request(CHAT, &request(true))).await.expect_err("a problem");
     assert_eq!((problem.kind, problem.message.as_str()), (ProblemKind::RateLimited, "slow down"));
     assert_eq!((problem.retry_after_s, problem.side_effects), (Some(7), false));
 }
@@ -48,7 +50,7 @@ async fn a_refusal_in_another_wire_is_translated() {
 async fn a_proxys_own_words_are_translated_in_every_wire() {
     for wire in [ApiFormat::Messages, CHAT] {
         let bench = bench(vec![Answer::error(503, &[("content-type", "text/plain")], "upstream connect error")]).await;
-        let problem = bench.ask(turn(wire, &request(true))).await.expect_err("a problem");
+        let problem = bench.ask(run_request(wire, &request(true))).await.expect_err("a problem");
         assert_eq!(problem.status(Vocabulary::Anthropic), 529);
     }
 }
@@ -59,7 +61,7 @@ async fn a_later_failure_ends_the_stream_with_an_error_event() {
         let error = Answer::error(500, &[("content-type", "application/json")], r#"{"error":{"message":"broke"}}"#);
         vec![chat_code("print(6*7)"), error]
     };
-    let reply = bench(script()).await.ask(turn(CHAT, &request(true))).await.expect("a stream");
+    let reply = bench(script()).await.ask(run_request(CHAT, &request(true))).await.expect("a stream");
     let frames: Vec<&str> = reply.body.trim_end().split("\n\n").collect();
     let last = frames.last().expect("a frame");
     assert!(last.starts_with("event: error\ndata: {\"type\":\"error\""), "{last}");
@@ -73,7 +75,7 @@ async fn a_later_failure_ends_the_stream_with_an_error_event() {
         let answer = json!({"choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]});
         vec![Answer::json(&answer.to_string()), script().remove(1)]
     };
-    let problem = bench(whole).await.ask(turn(CHAT, &request(false))).await.expect_err("a problem");
+    let problem = bench(whole).await.ask(run_request(CHAT, &request(false))).await.expect_err("a problem");
     assert_eq!((problem.kind, problem.side_effects), (ProblemKind::UpstreamFailed, true));
 }
 
@@ -87,7 +89,7 @@ async fn broken_streams_end_with_an_error_event_and_every_call_with_a_result() {
     for (answer, words) in
         [(cut, "broke off"), (provider, "overheated"), (malformed, "not JSON"), (compressed, "compressed")]
     {
-        let reply = bench(vec![answer]).await.ask(turn(CHAT, &request(true))).await.expect("a stream");
+        let reply = bench(vec![answer]).await.ask(run_request(CHAT, &request(true))).await.expect("a stream");
         let last = reply.body.trim_end().rsplit("\n\n").next().expect("a frame");
         assert!(last.starts_with("event: error") && last.contains(words), "{words}: {last}");
         let calls = reply.body.matches("server_tool_use\"").count();
@@ -105,7 +107,7 @@ async fn a_sandbox_that_cannot_be_had_is_an_error_before_the_first_byte() {
     for (error, status, retry_after) in [(unreachable, 502, None), (full, 529, Some(3))] {
         let bench = bench(vec![Answer::json(&answer)]).await;
         *lock(&bench.sandbox.closed) = Some(error);
-        let problem = bench.ask(turn(CHAT, &request(false))).await.expect_err("a problem");
+        let problem = bench.ask(run_request(CHAT, &request(false))).await.expect_err("a problem");
         assert_eq!(problem.status(Vocabulary::Anthropic), status);
         assert_eq!((problem.retry_after_s, problem.side_effects), (retry_after, false));
         assert!(!problem.message.contains("secret"));
@@ -116,7 +118,7 @@ async fn a_sandbox_that_cannot_be_had_is_an_error_before_the_first_byte() {
 async fn a_session_lost_in_the_middle_is_told_and_replaced() {
     let script = vec![chat_code("lost()"), chat_code("slow()"), chat_code("print(6*7)"), chat_text("Done.")];
     let bench = bench(script).await;
-    let reply = bench.ask(turn(CHAT, &request(true))).await.expect("a stream");
+    let reply = bench.ask(run_request(CHAT, &request(true))).await.expect("a stream");
     let codes: Vec<&str> = ["unavailable", "execution_time_exceeded", "42\\n"]
         .into_iter()
         .filter(|word| reply.body.contains(word))
@@ -147,7 +149,7 @@ async fn the_deadline_is_an_error_too() {
     let limits = Limits { request_timeout: Duration::ZERO, ..Limits::default() };
     let engine = engine_at(silent.local_addr().expect("an address"), limits).await;
     for stream in [true, false] {
-        let problem = engine.serve(turn(CHAT, &request(stream))).await.expect_err("a problem");
+        let problem = engine.serve(run_request(CHAT, &request(stream))).await.expect_err("a problem");
         assert_eq!(problem.kind, ProblemKind::UpstreamTimedOut);
     }
 }
@@ -156,14 +158,15 @@ async fn the_deadline_is_an_error_too() {
 async fn a_model_that_cannot_be_reached_is_a_502() {
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("an address");
     let engine = engine_at(nobody, Limits::default()).await;
-    let problem = engine.serve(turn(CHAT, &request(true))).await.expect_err("a problem");
+    let problem = engine.serve(run_request(CHAT, &request(true))).await.expect_err("a problem");
     assert_eq!((problem.kind, problem.status(Vocabulary::Anthropic)), (ProblemKind::UpstreamFailed, 502));
 }
 
 #[tokio::test]
 async fn a_server_that_ignores_stream_is_told_as_a_stream() {
     let answer = json!({"choices": [{"message": {"content": "It is 42."}, "finish_reason": "stop"}]}).to_string();
-    let reply = bench(vec![Answer::json(&answer)]).await.ask(turn(CHAT, &request(true))).await.expect("a stream");
+    let reply =
+        bench(vec![Answer::json(&answer)]).await.ask(run_request(CHAT, &request(true))).await.expect("a stream");
     assert!(reply.body.contains(r#"{"type":"text_delta","text":"It is 42."}"#), "{}", reply.body);
     assert!(reply.body.ends_with("data: {\"type\":\"message_stop\"}\n\n"));
 }
@@ -176,7 +179,33 @@ async fn arguments_of_the_clients_function_that_are_no_json_are_an_error() {
     let call =
         json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "lookup", "arguments": "{\"q\": "}}]});
     let answer = Answer::stream(&chat_stream(&[call], "tool_calls"));
-    let reply = bench(vec![answer]).await.ask(turn(CHAT, &body)).await.expect("a stream");
+    let reply = bench(vec![answer]).await.ask(run_request(CHAT, &body)).await.expect("a stream");
     let last = reply.body.trim_end().rsplit("\n\n").next().expect("a frame");
     assert!(last.starts_with("event: error") && last.contains("not a JSON object"), "{last}");
+}
+
+#[tokio::test]
+async fn a_transcript_over_its_limit_ends_the_answer_and_says_which_limit() {
+    let limits = Limits { max_transcript_bytes: 250, ..Limits::default() };
+    let script = || vec![chat_code("print(6*7)"), chat_code("print(6*7)"), chat_text("never asked")];
+    let reply = Bench::new(script(), limits).await.ask(run_request(CHAT, &request(true))).await.expect("a stream");
+    let last = reply.body.trim_end().rsplit("\n\n").next().expect("a frame");
+    assert!(last.starts_with("event: error") && last.contains("tool_loop.max_transcript_bytes"), "{last}");
+    assert_eq!(reply.body.matches("code_execution_tool_result\"").count(), 1, "{}", reply.body);
+}
+
+#[tokio::test]
+async fn what_a_run_asks_for_and_no_build_gives_is_refused_by_name() {
+    let refused = async |change: fn(&mut Run)| {
+        let mut asked = run_request(CHAT, &request(true));
+        change(&mut asked.run);
+        let bench = bench(Vec::new()).await;
+        let problem = bench.ask(asked).await.expect_err("a problem");
+        assert!(bench.model.received().is_empty());
+        (problem.status(Vocabulary::Anthropic), problem.param)
+    };
+    let container = refused(|run| run.container = Some("otari_cntr_1".to_owned())).await;
+    assert_eq!(container, (400, Some("container".to_owned())));
+    assert_eq!(refused(|run| run.tools = vec![CodeTool::Bash]).await, (403, None));
+    assert_eq!(refused(|run| run.image = Some("img".to_owned())).await, (403, None));
 }

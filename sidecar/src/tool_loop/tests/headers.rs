@@ -4,13 +4,13 @@ use decision::format::ApiFormat;
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
 
-use super::support::{Bench, chat_text, request, turn};
+use super::support::{Bench, chat_text, request, run_request};
 use crate::tool_loop::Limits;
 
 #[tokio::test]
 async fn a_model_of_another_wire_gets_the_credential_under_its_own_name_and_nothing_of_ours() {
     let bench = Bench::new(vec![chat_text("x")], Limits::default()).await;
-    let mut asked = turn(ApiFormat::ChatCompletions, &request(true));
+    let mut asked = run_request(ApiFormat::ChatCompletions, &request(true));
     for name in ["otari-key", "otari-code-execution", "anthropic-version", "accept-encoding"] {
         asked.forward_headers.insert(HeaderName::from_static(name), HeaderValue::from_static("secret"));
     }
@@ -28,7 +28,7 @@ async fn a_model_of_another_wire_gets_the_credential_under_its_own_name_and_noth
 #[tokio::test]
 async fn a_model_of_the_same_wire_gets_the_clients_headers_without_the_betas_of_code_execution() {
     let bench = Bench::new(vec![chat_text("x")], Limits::default()).await;
-    bench.ask(turn(ApiFormat::Messages, &request(true))).await.expect("a stream");
+    bench.ask(run_request(ApiFormat::Messages, &request(true))).await.expect("a stream");
     let headers = &bench.model.received()[0].headers;
     assert_eq!(
         (&headers["anthropic-beta"], &headers["x-api-key"]),
@@ -44,7 +44,7 @@ async fn the_client_gets_the_providers_ids_and_limits_and_what_was_dropped() {
     body["top_k"] = json!(3);
     body["é\r\n"] = json!(3);
     let bench = Bench::new(vec![answer], Limits::default()).await;
-    let reply = bench.ask(turn(ApiFormat::ChatCompletions, &body)).await.expect("an answer");
+    let reply = bench.ask(run_request(ApiFormat::ChatCompletions, &body)).await.expect("an answer");
     let shown: Vec<&str> = reply.headers.keys().map(HeaderName::as_str).collect();
     assert_eq!(
         shown,

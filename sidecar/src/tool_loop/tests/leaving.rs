@@ -1,5 +1,6 @@
 //! A client that leaves stops model and sandbox; one that stays hears something while code runs.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,13 +8,13 @@ use decision::format::ApiFormat;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 
-use super::support::{Answer, Bench, chat_code, chat_text, patient, request, turn};
+use super::support::{Answer, Bench, chat_code, chat_text, patient, request, run_request};
 use crate::tool_loop::{Limits, ReplyBody};
 
 const CHAT: ApiFormat = ApiFormat::ChatCompletions;
 
 async fn open(bench: &Bench) -> BoxStream<'static, Bytes> {
-    let reply = patient(bench.engine.serve(turn(CHAT, &request(true)))).await.expect("a stream");
+    let reply = patient(bench.engine.serve(run_request(CHAT, &request(true)))).await.expect("a stream");
     match reply.body {
         ReplyBody::Stream(chunks) => chunks,
         ReplyBody::Whole(_) => panic!("not a stream"),
@@ -35,7 +36,7 @@ async fn before_the_first_token() {
     let bench = Bench::new(vec![Answer { hangs: true, body: Vec::new(), ..chat_text("") }], Limits::default()).await;
     drop(open(&bench).await);
     patient(bench.model.dropped.notified()).await;
-    patient(bench.sandbox.destroyed.notified()).await;
+    assert_eq!(bench.sandbox.created.load(Ordering::Relaxed), 0, "no code, no session");
 }
 
 #[tokio::test]
@@ -47,7 +48,7 @@ async fn in_the_middle_of_the_text() {
     read_until(&mut chunks, "Half a sentence").await;
     drop(chunks);
     patient(bench.model.dropped.notified()).await;
-    patient(bench.sandbox.destroyed.notified()).await;
+    assert_eq!(bench.sandbox.created.load(Ordering::Relaxed), 0, "no code, no session");
 }
 
 #[tokio::test]
@@ -65,13 +66,14 @@ async fn while_waiting_for_a_whole_answer() {
     let hanging = Answer { hangs: true, ..Answer::json("{") };
     let bench = Bench::new(vec![hanging], Limits::default()).await;
     {
-        let serving = bench.engine.serve(turn(CHAT, &request(false)));
+        let serving = bench.engine.serve(run_request(CHAT, &request(false)));
         tokio::select! {
             _ = serving => panic!("the model never ends"),
             () = bench.model.arrived.notified() => {}
         }
     }
-    patient(bench.sandbox.destroyed.notified()).await;
+    patient(bench.model.dropped.notified()).await;
+    assert_eq!(bench.sandbox.created.load(Ordering::Relaxed), 0, "no code, no session");
 }
 
 #[tokio::test]

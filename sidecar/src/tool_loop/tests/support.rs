@@ -25,7 +25,7 @@ use crate::ids::IdSource;
 use crate::sandbox::{
     Capability, ExecutionRequest, ExecutionResult, Reaper, SandboxBackend, SandboxError, SessionId, SessionSpec,
 };
-use crate::tool_loop::{CodeTurn, Engine, Limits, LoopReply, ReplyBody};
+use crate::tool_loop::{Engine, Limits, LoopReply, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
 
 /// One answer of the model.
@@ -260,8 +260,8 @@ impl Bench {
     }
 
     /// Serves one request and collects its bytes.
-    pub(super) async fn ask(&self, turn: CodeTurn) -> Result<Reply, Problem> {
-        Ok(collect(patient(self.engine.serve(turn)).await?).await)
+    pub(super) async fn ask(&self, asked: RunRequest) -> Result<Reply, Problem> {
+        Ok(collect(patient(self.engine.serve(asked)).await?).await)
     }
 }
 
@@ -287,7 +287,7 @@ pub(super) async fn patient<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A request from a caller that speaks Messages; the code tool stands last in `tools`.
-pub(super) fn turn(model_wire: ApiFormat, body: &serde_json::Value) -> CodeTurn {
+pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> RunRequest {
     let tools = body["tools"].as_array().map_or(0, Vec::len);
     let declaration = ToolDeclaration {
         index: u32::try_from(tools.saturating_sub(1)).expect("few tools"),
@@ -295,11 +295,11 @@ pub(super) fn turn(model_wire: ApiFormat, body: &serde_json::Value) -> CodeTurn 
         name: Some("code_execution".to_owned()),
         purpose_hint: None,
     };
-    CodeTurn {
+    RunRequest {
         request_id: "req_otr1".to_owned(),
         workspace: "team".to_owned(),
         caller: ApiFormat::Messages,
-        model_wire,
+        model_wires: vec![model_wire],
         provider: "local".to_owned(),
         upstream_model: None,
         forward_headers: HeaderMap::from_iter([

@@ -4,16 +4,16 @@ use decision::decide::Dialect;
 use decision::format::ApiFormat;
 use serde_json::{Value, json};
 
-use super::support::{Answer, Bench, chat_call, chat_code, chat_stream, chat_text, request, turn};
-use crate::tool_loop::{CodeTurn, Limits};
+use super::support::{Answer, Bench, chat_call, chat_code, chat_stream, chat_text, request, run_request};
+use crate::tool_loop::{Limits, RunRequest};
 
 /// Plays the script whole, byte by byte and in odd pieces: the client must get the same bytes each time.
-async fn play(make_turn: impl Fn() -> CodeTurn, script: impl Fn() -> Vec<Answer>) -> String {
+async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn() -> Vec<Answer>) -> String {
     let mut told: Option<String> = None;
     for piece in [usize::MAX, 1, 7] {
         let answers = script().into_iter().map(|answer| Answer { piece, ..answer }).collect();
         let bench = Bench::new(answers, Limits::default()).await;
-        let reply = bench.ask(make_turn()).await.expect("an answer");
+        let reply = bench.ask(make_request()).await.expect("an answer");
         let requests: Vec<String> = bench
             .model
             .received()
@@ -37,12 +37,12 @@ async fn play(make_turn: impl Fn() -> CodeTurn, script: impl Fn() -> Vec<Answer>
     told.unwrap_or_default().replace(crate::wire::code_tool::DESCRIPTION, "[description]")
 }
 
-fn chat(stream: bool) -> CodeTurn {
-    turn(ApiFormat::ChatCompletions, &request(stream))
+fn chat(stream: bool) -> RunRequest {
+    run_request(ApiFormat::ChatCompletions, &request(stream))
 }
 
-fn messages(stream: bool) -> CodeTurn {
-    turn(ApiFormat::Messages, &request(stream))
+fn messages(stream: bool) -> RunRequest {
+    run_request(ApiFormat::Messages, &request(stream))
 }
 
 fn chat_whole(message: &Value, finish_reason: &str) -> Answer {
@@ -208,15 +208,15 @@ async fn mixed_turn_hands_the_client_its_call() {
         deltas.push(json!({"tool_calls": [{"index": 1, "function": {"arguments": " \"x\"}"}}]}));
         vec![Answer::stream(&chat_stream(&deltas, "tool_calls"))]
     };
-    insta::assert_snapshot!(play(|| turn(ApiFormat::ChatCompletions, &body(true)), script).await);
+    insta::assert_snapshot!(play(|| run_request(ApiFormat::ChatCompletions, &body(true)), script).await);
 }
 
 #[tokio::test]
 async fn at_the_cap_the_model_answers_without_the_tool() {
     let capped = |wire: ApiFormat| {
-        let mut turn = turn(wire, &request(true));
-        turn.run.max_iterations = 1;
-        turn
+        let mut asked = run_request(wire, &request(true));
+        asked.run.max_iterations = 1;
+        asked
     };
     let script = || vec![chat_code("print(6*7)"), chat_text("It is 42.")];
     insta::assert_snapshot!("cap_chat", play(|| capped(ApiFormat::ChatCompletions), script).await);
@@ -227,9 +227,9 @@ async fn at_the_cap_the_model_answers_without_the_tool() {
 #[tokio::test]
 async fn plain_dialect_shows_text_alone() {
     let plain = |stream: bool| {
-        let mut turn = chat(stream);
-        turn.run.dialect = Dialect::Plain;
-        turn
+        let mut asked = chat(stream);
+        asked.run.dialect = Dialect::Plain;
+        asked
     };
     let script = || vec![chat_code("print(6*7)"), chat_text("It is 42.")];
     insta::assert_snapshot!(play(|| plain(true), script).await);
@@ -251,7 +251,7 @@ async fn thinking_of_another_wire_is_shown_to_who_asked_for_it() {
             Answer::stream(&chat_stream(&[thought, json!({"content": "It is 42."})], "stop")),
         ]
     };
-    insta::assert_snapshot!(play(|| turn(ApiFormat::ChatCompletions, &body()), script).await);
+    insta::assert_snapshot!(play(|| run_request(ApiFormat::ChatCompletions, &body()), script).await);
 }
 
 #[tokio::test]

@@ -3,23 +3,20 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::{parse_error, parse_stop, parse_usage};
-use crate::ids::IdSource;
+use crate::ids::{CALL, IdSource};
 use crate::wire::event::{BlockKind, Delta, Ended, Opened, Stop, TurnEvent};
 use crate::wire::json::push_json;
-use crate::wire::reader::ReadError;
-
-/// Prefix of ids of calls to which the model gave none.
-const CALL: &str = "call_otr";
+use crate::wire::reader::{ReadError, WholeBody};
 
 /// Reads a whole answer.
 #[derive(Debug)]
 pub struct WholeReader {
-    body: Vec<u8>,
+    pub(in crate::wire) body: WholeBody,
     turn: Turn,
-    limit: usize,
 }
 
 /// A message or a delta: the same members, all optional.
@@ -67,6 +64,8 @@ pub(super) struct Turn {
     reasoning: String,
     refused: bool,
     calls: Vec<TurnCall>,
+    /// How many of them were told, the open one included; the others wait for its end.
+    told: usize,
     open: Option<OpenKind>,
 }
 
@@ -86,7 +85,15 @@ pub(super) enum OpenKind {
 
 impl Turn {
     pub(super) fn new(ids: Arc<dyn IdSource>) -> Self {
-        Self { ids, text: String::new(), reasoning: String::new(), refused: false, calls: Vec::new(), open: None }
+        Self {
+            ids,
+            text: String::new(),
+            reasoning: String::new(),
+            refused: false,
+            calls: Vec::new(),
+            told: 0,
+            open: None,
+        }
     }
 
     pub(super) fn text(&mut self, piece: String, events: &mut Vec<TurnEvent>) {
@@ -112,25 +119,69 @@ impl Turn {
         events.push(TurnEvent::delta(Delta::Reasoning(piece)));
     }
 
-    pub(super) fn call(&mut self, id: Option<String>, name: String, events: &mut Vec<TurnEvent>) {
-        self.stop(events);
+    /// A call begins; gives its position. While the open call still grows, the new one waits.
+    pub(super) fn call(&mut self, id: Option<String>, name: String, events: &mut Vec<TurnEvent>) -> usize {
+        let waits = self.open == Some(OpenKind::Call) && !self.open_call_is_whole();
+        if !waits {
+            self.stop(events);
+        }
+        let position = self.calls.len();
         let id = id.filter(|id| !id.is_empty()).unwrap_or_else(|| self.ids.mint(CALL));
-        self.calls.push(TurnCall { id: id.clone(), name: name.clone(), arguments: String::new() });
-        self.open = Some(OpenKind::Call);
-        events.push(TurnEvent::start(BlockKind::Call { id, name }));
+        self.calls.push(TurnCall { id, name, arguments: String::new() });
+        if !waits {
+            self.tell_next(events);
+        }
+        position
     }
 
-    pub(super) fn arguments(&mut self, piece: String, events: &mut Vec<TurnEvent>) {
-        if let (Some(call), false) = (self.calls.last_mut(), piece.is_empty()) {
-            call.arguments.push_str(&piece);
+    /// A call grows. Nothing can be added to one whose end was told.
+    pub(super) fn arguments(
+        &mut self,
+        position: usize,
+        piece: String,
+        events: &mut Vec<TurnEvent>,
+    ) -> Result<(), ReadError> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let is_open = self.open == Some(OpenKind::Call) && position.checked_add(1) == Some(self.told);
+        match self.calls.get_mut(position) {
+            Some(call) if is_open || position >= self.told => call.arguments.push_str(&piece),
+            _ => return Err(ReadError::malformed("a call goes on after its end")),
+        }
+        if is_open {
             events.push(TurnEvent::delta(Delta::Arguments(piece)));
         }
+        Ok(())
     }
 
+    /// Whatever is open ends, and what waited for it is told.
     pub(super) fn stop(&mut self, events: &mut Vec<TurnEvent>) {
         if self.open.take().is_some() {
             events.push(TurnEvent::stop());
         }
+        while self.tell_next(events) {
+            self.open = None;
+            events.push(TurnEvent::stop());
+        }
+    }
+
+    /// Opens the next call with what it has so far.
+    fn tell_next(&mut self, events: &mut Vec<TurnEvent>) -> bool {
+        let Some(TurnCall { id, name, arguments }) = self.calls.get(self.told) else { return false };
+        self.told += 1;
+        self.open = Some(OpenKind::Call);
+        events.push(TurnEvent::start(BlockKind::Call { id: id.clone(), name: name.clone() }));
+        if !arguments.is_empty() {
+            events.push(TurnEvent::delta(Delta::Arguments(arguments.clone())));
+        }
+        true
+    }
+
+    /// Looked at once for every call that is told: where one waits already, the next waits too.
+    fn open_call_is_whole(&self) -> bool {
+        self.told == self.calls.len()
+            && self.calls.last().is_some_and(|call| serde_json::from_str::<IgnoredAny>(&call.arguments).is_ok())
     }
 
     pub(super) fn ended(&mut self, finish_reason: &str, usage: &Value, events: &mut Vec<TurnEvent>) {
@@ -179,16 +230,7 @@ impl Turn {
 impl WholeReader {
     /// A reader of at most `max_answer_bytes`.
     pub fn new(max_answer_bytes: usize, ids: Arc<dyn IdSource>) -> Self {
-        Self { body: Vec::new(), turn: Turn::new(ids), limit: max_answer_bytes }
-    }
-
-    /// Takes bytes.
-    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), ReadError> {
-        if self.body.len().saturating_add(chunk.len()) > self.limit {
-            return Err(ReadError::TooLong { limit: self.limit });
-        }
-        self.body.extend_from_slice(chunk);
-        Ok(())
+        Self { body: WholeBody::new(max_answer_bytes), turn: Turn::new(ids) }
     }
 
     /// The body is complete: all events at once.
@@ -206,7 +248,7 @@ impl WholeReader {
             message: Option<Said>,
             finish_reason: Option<String>,
         }
-        let body = std::mem::take(&mut self.body);
+        let body = self.body.take();
         let answer: Answer = serde_json::from_slice(&body)
             .map_err(|_| ReadError::malformed("the answer is not JSON, or a field has a wrong shape"))?;
         if answer.error.is_some() {
@@ -224,8 +266,8 @@ impl WholeReader {
         }
         for call in said.tool_calls.unwrap_or_default() {
             let mut function = call.function.unwrap_or_default();
-            turn.call(call.id, function.name.take().unwrap_or_default(), events);
-            turn.arguments(function.arguments_text(), events);
+            let position = turn.call(call.id, function.name.take().unwrap_or_default(), events);
+            turn.arguments(position, function.arguments_text(), events)?;
         }
         turn.ended(&choice.finish_reason.unwrap_or_default(), &answer.usage, events);
         Ok(())

@@ -1,6 +1,7 @@
 //! A streamed Chat Completions answer as turn events.
 //!
-//! INVARIANT: calls come one after another; pieces of a call that is already closed are refused, not guessed about.
+//! INVARIANT: a piece belongs to the call whose index or id it names; one for a call that is over is refused, not guessed
+//! about.
 
 use std::sync::Arc;
 
@@ -11,28 +12,32 @@ use super::parse_error;
 use super::reader::{Said, SaidCall, Turn};
 use crate::ids::IdSource;
 use crate::wire::event::{Opened, TurnEvent};
-use crate::wire::reader::ReadError;
-use crate::wire::sse::{Frame, SseDecoder};
+use crate::wire::reader::{FrameReader, ReadError};
+use crate::wire::sse::Frame;
 use crate::wire::usage::Usage;
 
-/// Reads a streamed answer.
-#[derive(Debug)]
-pub struct StreamReader {
-    sse: SseDecoder,
-    state: StreamState,
-}
+/// Most calls in one answer, of our tool and of the caller's functions together.
+const MAX_CALLS: usize = 1024;
 
+/// Reads a streamed answer, frame by frame.
 #[derive(Debug)]
-struct StreamState {
+pub struct StreamState {
     turn: Turn,
     opened: bool,
-    /// Index and id of the call being written.
-    call: Option<(u64, Option<String>)>,
+    /// The calls so far, as the turn counts them.
+    calls: Vec<CallKey>,
     finish_reason: Option<String>,
     usage: Value,
     ended: bool,
     size: usize,
     limit: usize,
+}
+
+/// What a model's pieces know a call by.
+#[derive(Debug)]
+struct CallKey {
+    index: u64,
+    id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -51,46 +56,7 @@ struct Choice {
     finish_reason: Option<String>,
 }
 
-impl StreamReader {
-    /// A reader with limits on one event and on the whole answer.
-    pub fn new(max_frame_bytes: usize, max_answer_bytes: usize, ids: Arc<dyn IdSource>) -> Self {
-        let state = StreamState {
-            turn: Turn::new(ids),
-            opened: false,
-            call: None,
-            finish_reason: None,
-            usage: Value::Null,
-            ended: false,
-            size: 0,
-            limit: max_answer_bytes,
-        };
-        Self { sse: SseDecoder::new(max_frame_bytes), state }
-    }
-
-    /// Takes bytes, appends the events they complete.
-    pub fn feed(&mut self, chunk: &[u8], events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        let state = &mut self.state;
-        self.sse.feed(chunk, |frame| state.frame(&frame, events))
-    }
-
-    /// The bytes ended. Without `[DONE]` that is an end all the same, once the model gave its reason.
-    pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        match self.sse.finish().map(|frame| self.state.frame(&frame, events)) {
-            // Half an event is an answer that broke off, which its missing end will tell.
-            None | Some(Ok(()) | Err(ReadError::Malformed(_))) => {}
-            Some(Err(error)) => return Err(error),
-        }
-        self.state.end(events);
-        Ok(())
-    }
-
-    /// The turn as an entry of the history.
-    pub fn into_history(self) -> Vec<u8> {
-        self.state.turn.into_history()
-    }
-}
-
-impl StreamState {
+impl FrameReader for StreamState {
     fn frame(&mut self, frame: &Frame, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
         if self.ended {
             return Ok(());
@@ -127,6 +93,32 @@ impl StreamState {
         Ok(())
     }
 
+    /// Without `[DONE]` that is an end all the same, once the model gave its reason.
+    fn closed(&mut self, events: &mut Vec<TurnEvent>) {
+        self.end(events);
+    }
+}
+
+impl StreamState {
+    /// A reader of at most `max_answer_bytes`.
+    pub fn new(max_answer_bytes: usize, ids: Arc<dyn IdSource>) -> Self {
+        Self {
+            turn: Turn::new(ids),
+            opened: false,
+            calls: Vec::new(),
+            finish_reason: None,
+            usage: Value::Null,
+            ended: false,
+            size: 0,
+            limit: max_answer_bytes,
+        }
+    }
+
+    /// The turn as an entry of the history.
+    pub fn into_history(self) -> Vec<u8> {
+        self.turn.into_history()
+    }
+
     fn said(&mut self, said: Said, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
         self.turn.reasoning(said.reasoning_content.or(said.reasoning).unwrap_or_default(), events);
         self.turn.text(said.content.unwrap_or_default(), events);
@@ -144,26 +136,36 @@ impl StreamState {
         let mut function = said.function.unwrap_or_default();
         let name = function.name.take().filter(|name| !name.is_empty());
         let id = said.id.filter(|id| !id.is_empty());
-        let is_more = match &self.call {
-            None => false,
-            Some((index, known)) => {
-                let same_place = said.index.is_none_or(|said| said == *index);
-                let same_id = id.is_none() || id == *known || (known.is_none() && name.is_none());
-                same_place && same_id && !(said.index.is_none() && name.is_some() && id.is_none())
+        let position = match self.position(said.index, id.as_deref(), name.is_some()) {
+            Some(known) => known,
+            None if self.calls.len() >= MAX_CALLS => {
+                return Err(ReadError::malformed("one answer holds too many calls"));
+            }
+            None => {
+                let name = name.ok_or_else(|| ReadError::malformed("a call begins without a name"))?;
+                let next = self.calls.last().map_or(0, |last| last.index.saturating_add(1));
+                self.calls.push(CallKey { index: said.index.unwrap_or(next), id: id.clone() });
+                self.turn.call(id, name, events)
             }
         };
-        if !is_more {
-            let index =
-                said.index.unwrap_or_else(|| self.call.as_ref().map_or(0, |(index, _)| index.saturating_add(1)));
-            if self.call.as_ref().is_some_and(|(known, _)| index < *known) {
-                return Err(ReadError::malformed("the pieces of several calls are mixed up"));
-            }
-            let name = name.ok_or_else(|| ReadError::malformed("a call begins without a name"))?;
-            self.turn.call(id.clone(), name, events);
-            self.call = Some((index, id));
+        self.turn.arguments(position, function.arguments_text(), events)
+    }
+
+    /// The call that a piece belongs to; `None` for a new one.
+    fn position(&self, index: Option<u64>, id: Option<&str>, named: bool) -> Option<usize> {
+        let is_place = |key: &CallKey| index.is_none_or(|index| index == key.index);
+        let by_id = |key: &CallKey| is_place(key) && key.id.as_deref() == id;
+        if id.is_some()
+            && let Some(known) = self.calls.iter().rposition(by_id)
+        {
+            return Some(known);
         }
-        self.turn.arguments(function.arguments_text(), events);
-        Ok(())
+        let latest = self.calls.iter().rposition(is_place)?;
+        let is_more = match id {
+            Some(_) => !named && self.calls.get(latest).is_some_and(|key| key.id.is_none()),
+            None => index.is_some() || !named,
+        };
+        is_more.then_some(latest)
     }
 
     fn end(&mut self, events: &mut Vec<TurnEvent>) {
@@ -176,3 +178,6 @@ impl StreamState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

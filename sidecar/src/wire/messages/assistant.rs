@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::wire::event::Delta;
+use crate::wire::event::{BlockKind, Delta};
 use crate::wire::json::push_json;
 use crate::wire::reader::ReadError;
 
@@ -47,12 +47,16 @@ impl AssistantContent {
         Self { blocks: Vec::new(), open: None, size: 0, limit }
     }
 
-    pub(super) fn start_block(&mut self, block: &RawValue) -> Result<(), ReadError> {
+    /// Takes a block's opening and says what it is.
+    pub(super) fn start_block(&mut self, block: &RawValue) -> Result<BlockKind, ReadError> {
         self.count(block.get().len())?;
-        let block =
+        let block: Map<String, Value> =
             serde_json::from_str(block.get()).map_err(|_| ReadError::malformed("a content block is not an object"))?;
+        let word = |name: &str| block.get(name).and_then(Value::as_str).map(str::to_owned);
+        let kind = word("type").ok_or_else(|| ReadError::malformed("a content block has no type"))?;
+        let kind = block_kind(&kind, word("id"), word("name"));
         self.open = Some(OpenBlock { block, text: String::new(), grows: None });
-        Ok(())
+        Ok(kind)
     }
 
     /// Takes a delta and says what it is.
@@ -102,6 +106,16 @@ impl AssistantContent {
     fn count(&mut self, more: usize) -> Result<(), ReadError> {
         self.size = self.size.saturating_add(more);
         if self.size > self.limit { Err(ReadError::TooLong { limit: self.limit }) } else { Ok(()) }
+    }
+}
+
+/// What a block is, by its members of these names.
+pub(super) fn block_kind(kind: &str, id: Option<String>, name: Option<String>) -> BlockKind {
+    match (kind, id, name) {
+        ("text", ..) => BlockKind::Text,
+        ("thinking", ..) => BlockKind::Reasoning,
+        ("tool_use", Some(id), Some(name)) => BlockKind::Call { id, name },
+        _ => BlockKind::Other,
     }
 }
 

@@ -1,112 +1,167 @@
 //! Blocks of ours that a client echoes, folded into text: no provider knows their ids, and the model must not forget.
 //!
-//! INVARIANT: blocks that are not ours stay as they are, and where they are.
+//! INVARIANT: what is not ours keeps its bytes, and its place.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::ids;
+use crate::wire::json::{Fields, span};
 
-/// Folds every block of ours in a Messages request; tells whether there was one.
+/// Folds every block of ours in a list of messages; the very text that came in when there is none.
 ///
 /// A pair becomes one text block where its call stood. A result whose call is gone, or stands in another message, is
 /// folded where it stands; a call without a result goes. A message left empty goes too.
-pub fn fold_minted(body: &mut Value) -> bool {
-    match body.get_mut("messages") {
-        Some(Value::Array(messages)) => fold_messages(messages),
-        _ => false,
+pub fn fold(messages: &RawValue) -> Cow<'_, str> {
+    let text = messages.get();
+    if !mentions_ours(text) {
+        return Cow::Borrowed(text);
     }
-}
-
-/// The same for the list of messages alone.
-pub(super) fn fold_messages(messages: &mut Vec<Value>) -> bool {
-    let minted = Minted::find(messages);
-    if minted.calls.is_empty() && minted.results.is_empty() {
-        return false;
+    let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Cow::Borrowed(text) };
+    let entries: Vec<Entry<'_>> = list.into_iter().map(|message| Entry::read(message.get())).collect();
+    let pairs = Pairs::find(&entries);
+    if pairs.calls.is_empty() && pairs.results.is_empty() {
+        return Cow::Borrowed(text);
     }
     let mut told = BTreeSet::new();
-    let mut position = 0;
-    messages.retain_mut(|message| {
-        let here = position;
-        position += 1;
-        let Some(Value::Array(content)) = message.get_mut("content") else { return true };
-        let before = content.len();
-        let blocks = std::mem::take(content);
-        *content = blocks.into_iter().filter_map(|block| minted.fold(block, here, &mut told)).collect();
-        before == 0 || !content.is_empty()
-    });
-    true
+    let folded = entries.iter().enumerate().filter_map(|(at, entry)| entry.fold(at, &pairs, &mut told));
+    Cow::Owned(list_of(folded))
 }
 
-/// Every block of ours in a history, by the id of its call.
-#[derive(Default)]
-struct Minted {
-    calls: BTreeMap<String, Half>,
-    results: BTreeMap<String, Half>,
+/// A message, opened only as far as it holds blocks of ours.
+struct Entry<'a> {
+    text: &'a str,
+    /// Its list of blocks, and those; nothing for a message that is left alone.
+    content: &'a str,
+    blocks: Vec<Block<'a>>,
 }
 
-/// Half of a pair.
+struct Block<'a> {
+    text: &'a str,
+    ours: Option<Half>,
+}
+
+/// Half of a pair of ours.
 struct Half {
-    /// Which message it stands in.
-    message: usize,
+    role: Role,
+    id: String,
     /// A call's input, a result's content.
     value: Value,
 }
 
-impl Minted {
-    fn find(messages: &[Value]) -> Self {
-        let mut minted = Self::default();
-        for (message, content) in messages.iter().enumerate().filter_map(|(at, m)| Some((at, m.get("content")?))) {
-            for block in content.as_array().into_iter().flatten() {
-                let half = |field: &str| Half { message, value: block.get(field).cloned().unwrap_or_default() };
-                match role_of(block) {
-                    Some((Role::Call, id)) => drop(minted.calls.insert(id.to_owned(), half("input"))),
-                    Some((Role::Result, id)) => drop(minted.results.insert(id.to_owned(), half("content"))),
-                    None => {}
-                }
-            }
-        }
-        minted
-    }
-
-    /// What a block becomes; `None` for one that goes.
-    fn fold(&self, block: Value, message: usize, told: &mut BTreeSet<String>) -> Option<Value> {
-        let (role, id) = match role_of(&block) {
-            None => return Some(block),
-            Some((role, id)) => (role, id.to_owned()),
-        };
-        let (call, result) = (self.calls.get(&id), self.results.get(&id)?);
-        let together = call.is_some_and(|call| call.message == result.message);
-        let is_place = match role {
-            Role::Call => together && message == result.message,
-            Role::Result => !together,
-        };
-        if !is_place || !told.insert(id) {
-            return None;
-        }
-        let mut text = Map::new();
-        text.insert("type".to_owned(), "text".into());
-        text.insert("text".to_owned(), recount(call.map(|call| &call.value), &result.value).into());
-        Some(text.into())
-    }
-}
-
+#[derive(PartialEq, Eq)]
 enum Role {
     Call,
     Result,
 }
 
-/// Whether a block is ours, and which half.
-fn role_of(block: &Value) -> Option<(Role, &str)> {
-    let kind = block.get("type")?.as_str()?;
-    let (role, field) = match kind {
-        "server_tool_use" => (Role::Call, "id"),
-        _ if kind.ends_with("_tool_result") => (Role::Result, "tool_use_id"),
-        _ => return None,
-    };
-    let id = block.get(field)?.as_str()?;
-    id.starts_with(ids::SERVER_TOOL_USE).then_some((role, id))
+impl<'a> Entry<'a> {
+    fn read(text: &'a str) -> Self {
+        let blocks = |content: &'a RawValue| -> Option<Vec<Block<'a>>> {
+            let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
+            Some(blocks.into_iter().map(|block| Block::read(block.get())).collect())
+        };
+        let content = || {
+            let fields: Fields<'a> = serde_json::from_str(text).ok()?;
+            let content = fields.get("content")?;
+            let blocks = blocks(content).filter(|blocks| blocks.iter().any(|block| block.ours.is_some()))?;
+            Some((content.get(), blocks))
+        };
+        let (content, blocks) = mentions_ours(text).then(content).flatten().unwrap_or_default();
+        Self { text, content, blocks }
+    }
+
+    /// The message as it goes on; `None` for one with nothing left in it.
+    fn fold(&self, at: usize, pairs: &Pairs<'_>, told: &mut BTreeSet<String>) -> Option<Cow<'a, str>> {
+        if self.blocks.is_empty() {
+            return Some(Cow::Borrowed(self.text));
+        }
+        let mut kept = self.blocks.iter().filter_map(|block| match &block.ours {
+            None => Some(Cow::Borrowed(block.text)),
+            Some(half) => pairs.told_by(half, at, told).map(Cow::Owned),
+        });
+        let kept = kept.next().map(|first| list_of(std::iter::once(first).chain(kept)))?;
+        let place = span(self.text.as_bytes(), self.content)?;
+        let (before, after) = (self.text.get(..place.start)?, self.text.get(place.end..)?);
+        Some(Cow::Owned([before, &kept, after].concat()))
+    }
+}
+
+impl<'a> Block<'a> {
+    fn read(text: &'a str) -> Self {
+        let ours = || {
+            let mut block: Value = serde_json::from_str(text).ok()?;
+            let kind = block.get("type")?.as_str()?;
+            let (role, id, value) = match kind {
+                "server_tool_use" => (Role::Call, "id", "input"),
+                _ if kind.ends_with("_tool_result") => (Role::Result, "tool_use_id", "content"),
+                _ => return None,
+            };
+            let id = block.get(id)?.as_str().filter(|id| id.starts_with(ids::SERVER_TOOL_USE))?.to_owned();
+            Some(Half { role, id, value: block.get_mut(value).map(Value::take).unwrap_or_default() })
+        };
+        Self { text, ours: mentions_ours(text).then(ours).flatten() }
+    }
+}
+
+/// The halves by the id of their call, each with the message it stands in.
+#[derive(Default)]
+struct Pairs<'a> {
+    calls: BTreeMap<&'a str, (usize, &'a Value)>,
+    results: BTreeMap<&'a str, (usize, &'a Value)>,
+}
+
+impl<'a> Pairs<'a> {
+    fn find(entries: &'a [Entry<'_>]) -> Self {
+        let mut pairs = Self::default();
+        for (at, entry) in entries.iter().enumerate() {
+            for half in entry.blocks.iter().filter_map(|block| block.ours.as_ref()) {
+                let halves = match half.role {
+                    Role::Call => &mut pairs.calls,
+                    Role::Result => &mut pairs.results,
+                };
+                halves.insert(&half.id, (at, &half.value));
+            }
+        }
+        pairs
+    }
+
+    /// The text block that stands for a pair, at the half where its place is.
+    fn told_by(&self, half: &Half, at: usize, told: &mut BTreeSet<String>) -> Option<String> {
+        let call = self.calls.get(half.id.as_str());
+        let (stands, result) = self.results.get(half.id.as_str())?;
+        let together = call.is_some_and(|(call, _)| call == stands);
+        let is_place = match half.role {
+            Role::Call => together && at == *stands,
+            Role::Result => !together,
+        };
+        if !is_place || !told.insert(half.id.clone()) {
+            return None;
+        }
+        let text = recount(call.map(|(_, input)| *input), result);
+        Some(format!(r#"{{"type":"text","text":{}}}"#, Value::from(text)))
+    }
+}
+
+/// An escaped id is none that we wrote, nor that an SDK would write.
+fn mentions_ours(text: &str) -> bool {
+    memchr::memmem::find(text.as_bytes(), ids::SERVER_TOOL_USE.as_bytes()).is_some()
+}
+
+/// A JSON list of JSON texts.
+fn list_of<'a>(texts: impl Iterator<Item = Cow<'a, str>>) -> String {
+    let mut list = "[".to_owned();
+    for text in texts {
+        if list.len() > 1 {
+            list.push(',');
+        }
+        list.push_str(&text);
+    }
+    list.push(']');
+    list
 }
 
 /// What was run and what it gave, for the model to read.

@@ -7,22 +7,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::assistant::AssistantContent;
+use super::assistant::{AssistantContent, block_kind};
 use super::{parse_error, parse_stop, parse_usage};
 use crate::wire::event::{Aside, BlockEvent, BlockKind, Delta, Ended, Opened, Raw, TurnEvent};
-use crate::wire::json::{Fields, inside_array};
-use crate::wire::reader::ReadError;
-use crate::wire::sse::{Frame, SseDecoder};
+use crate::wire::json::{Fields, inside_array, span};
+use crate::wire::reader::{FrameReader, ReadError, WholeBody};
+use crate::wire::sse::Frame;
 
-/// Reads a streamed answer.
+/// Reads a streamed answer, frame by frame.
 #[derive(Debug)]
-pub struct StreamReader {
-    sse: SseDecoder,
-    state: StreamState,
-}
-
-#[derive(Debug)]
-struct StreamState {
+pub struct StreamState {
     keep_raw: bool,
     content: AssistantContent,
     /// Index of the open block, as the model counts.
@@ -58,53 +52,7 @@ struct Block {
     thinking: Option<String>,
 }
 
-impl Block {
-    fn into_kind(self) -> BlockKind {
-        match (self.kind.as_str(), self.id, self.name) {
-            ("text", ..) => BlockKind::Text,
-            ("thinking", ..) => BlockKind::Reasoning,
-            ("tool_use", Some(id), Some(name)) => BlockKind::Call { id, name },
-            _ => BlockKind::Other,
-        }
-    }
-}
-
-impl StreamReader {
-    /// A reader; `keep_raw` when the client speaks this wire too.
-    pub fn new(keep_raw: bool, max_frame_bytes: usize, max_answer_bytes: usize) -> Self {
-        let state = StreamState {
-            keep_raw,
-            content: AssistantContent::new(max_answer_bytes),
-            open: None,
-            usage: Map::new(),
-            closing: None,
-            ended: false,
-        };
-        Self { sse: SseDecoder::new(max_frame_bytes), state }
-    }
-
-    /// Takes bytes, appends the events they complete.
-    pub fn feed(&mut self, chunk: &[u8], events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        let state = &mut self.state;
-        self.sse.feed(chunk, |frame| state.frame(&frame, events))
-    }
-
-    /// The bytes ended.
-    pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        match self.sse.finish().map(|frame| self.state.frame(&frame, events)) {
-            // Half an event is an answer that broke off, which its missing end will tell.
-            None | Some(Ok(()) | Err(ReadError::Malformed(_))) => Ok(()),
-            Some(Err(error)) => Err(error),
-        }
-    }
-
-    /// The turn as an entry of the history.
-    pub fn into_history(self) -> Vec<u8> {
-        self.state.content.into_history()
-    }
-}
-
-impl StreamState {
+impl FrameReader for StreamState {
     fn frame(&mut self, frame: &Frame, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
         if self.ended {
             return Ok(());
@@ -132,6 +80,25 @@ impl StreamState {
         }
         Ok(())
     }
+}
+
+impl StreamState {
+    /// A reader; `keep_raw` when the client speaks this wire too.
+    pub fn new(keep_raw: bool, max_answer_bytes: usize) -> Self {
+        Self {
+            keep_raw,
+            content: AssistantContent::new(max_answer_bytes),
+            open: None,
+            usage: Map::new(),
+            closing: None,
+            ended: false,
+        }
+    }
+
+    /// The turn as an entry of the history.
+    pub fn into_history(self) -> Vec<u8> {
+        self.content.into_history()
+    }
 
     fn message_start(&mut self, message: Option<&RawValue>) -> Result<TurnEvent, ReadError> {
         let mut message: Map<String, Value> = message
@@ -152,11 +119,9 @@ impl StreamState {
             return Err(ReadError::malformed("a block begins before the one before it ended"));
         }
         let block = event.content_block.ok_or_else(|| ReadError::malformed("content_block_start holds no block"))?;
-        let parsed: Block = serde_json::from_str(block.get())
-            .map_err(|_| ReadError::malformed("a content block has no type, or a field of a wrong shape"))?;
         self.open = Some(parse_index(event.index)?);
-        self.content.start_block(block)?;
-        Ok(TurnEvent::Block(BlockEvent::Start(parsed.into_kind(), self.raw(frame, event.index))))
+        let kind = self.content.start_block(block)?;
+        Ok(TurnEvent::Block(BlockEvent::Start(kind, self.raw(frame, event.index))))
     }
 
     fn block_delta(&mut self, event: &Event<'_>, frame: &Frame) -> Result<TurnEvent, ReadError> {
@@ -200,9 +165,7 @@ impl StreamState {
     /// The frame's bytes and where its index stands, if the client gets them.
     fn raw(&self, frame: &Frame, index: Option<&RawValue>) -> Option<Raw> {
         let index = index?.get();
-        // `index` is a part of the frame's data; its address tells which.
-        let start = index.as_ptr().addr().checked_sub(frame.data.as_ptr().addr())?;
-        self.keep_raw.then(|| Raw { json: frame.data.clone(), index: Some(start..start + index.len()) })
+        self.keep_raw.then(|| Raw { json: frame.data.clone(), index: span(&frame.data, index) })
     }
 }
 
@@ -216,30 +179,20 @@ fn parse_index(index: Option<&RawValue>) -> Result<u64, ReadError> {
 #[derive(Debug)]
 pub struct WholeReader {
     keep_raw: bool,
-    body: Vec<u8>,
+    pub(in crate::wire) body: WholeBody,
     /// The blocks, as they came.
     content: Vec<u8>,
-    limit: usize,
 }
 
 impl WholeReader {
     /// A reader; `keep_raw` when the client speaks this wire too.
     pub fn new(keep_raw: bool, max_answer_bytes: usize) -> Self {
-        Self { keep_raw, body: Vec::new(), content: Vec::new(), limit: max_answer_bytes }
-    }
-
-    /// Takes bytes.
-    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), ReadError> {
-        if self.body.len().saturating_add(chunk.len()) > self.limit {
-            return Err(ReadError::TooLong { limit: self.limit });
-        }
-        self.body.extend_from_slice(chunk);
-        Ok(())
+        Self { keep_raw, body: WholeBody::new(max_answer_bytes), content: Vec::new() }
     }
 
     /// The body is complete: all events at once.
     pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        let body = Bytes::from(std::mem::take(&mut self.body));
+        let body = self.body.take();
         let mut message: Fields<'_> =
             serde_json::from_slice(&body).map_err(|_| ReadError::malformed("the answer is not a JSON object"))?;
         if message.read::<String>("type").as_deref() == Some("error") {
@@ -248,12 +201,7 @@ impl WholeReader {
         let content = message.take("content").ok_or_else(|| ReadError::malformed("the message has no content"))?;
         let blocks: Vec<&RawValue> =
             serde_json::from_str(content.get()).map_err(|_| ReadError::malformed("the content is not a list"))?;
-        let rest: Map<String, Value> = message
-            .0
-            .into_iter()
-            .map(|(name, value)| Ok((name.into_owned(), serde_json::from_str(value.get())?)))
-            .collect::<Result<_, serde_json::Error>>()
-            .map_err(|_| ReadError::malformed("the message cannot be read"))?;
+        let rest = message.into_map().map_err(|_| ReadError::malformed("the message cannot be read"))?;
         let usage = parse_usage(rest.get("usage").and_then(Value::as_object).unwrap_or(&Map::new()), self.keep_raw);
         let stop = parse_stop(Some(&rest));
         events.push(TurnEvent::Opened(Opened {
@@ -273,7 +221,7 @@ impl WholeReader {
         let mut parsed: Block = serde_json::from_str(block.get())
             .map_err(|_| ReadError::malformed("a content block has no type, or a field of a wrong shape"))?;
         let (text, thinking) = (parsed.text.take(), parsed.thinking.take());
-        let kind = parsed.into_kind();
+        let kind = block_kind(&parsed.kind, parsed.id, parsed.name);
         let delta = match &kind {
             BlockKind::Text => text.map(Delta::Text),
             BlockKind::Reasoning => thinking.map(Delta::Reasoning),

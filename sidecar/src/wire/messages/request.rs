@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::history;
-use crate::ids;
 use crate::wire::code_tool;
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
 use crate::wire::model_request::{ModelRequest, Prepared};
@@ -25,7 +24,10 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
     let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
     let messages =
         fields.take("messages").ok_or_else(|| Problem::invalid("`messages` is missing").with_param("messages"))?;
-    request.history = edit_messages(messages)?;
+    let messages = history::fold(messages);
+    let entries =
+        inside_array(&messages).ok_or_else(|| Problem::invalid("`messages` is not a list").with_param("messages"))?;
+    request.history = entries.as_bytes().to_vec();
     tools.write(&mut request);
     let hint = code_tool::hint_text(run, &tools.name);
     let system = fields.take("system");
@@ -45,30 +47,6 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
         }
     }
     Ok(Prepared { request, tool_name: tools.name, model, show_reasoning: true, dropped: Vec::new() })
-}
-
-/// The history's entries, with what we minted folded.
-fn edit_messages(messages: &RawValue) -> Result<Vec<u8>, Problem> {
-    let text = messages.get();
-    let inside =
-        inside_array(text).ok_or_else(|| Problem::invalid("`messages` is not a list").with_param("messages"))?;
-    // An escaped id is none that we wrote, nor that an SDK would write.
-    if memchr::memmem::find(text.as_bytes(), ids::SERVER_TOOL_USE.as_bytes()).is_none() {
-        return Ok(inside.as_bytes().to_vec());
-    }
-    let mut list: Vec<Value> =
-        serde_json::from_str(text).map_err(|_| Problem::invalid("`messages` is not a list").with_param("messages"))?;
-    if !history::fold_messages(&mut list) {
-        return Ok(inside.as_bytes().to_vec());
-    }
-    let mut folded = Vec::with_capacity(text.len());
-    for message in &list {
-        if !folded.is_empty() {
-            folded.push(b',');
-        }
-        push_json(&mut folded, message);
-    }
-    Ok(folded)
 }
 
 /// The system text with the hint in front of it.
@@ -180,7 +158,7 @@ impl<'a> Tools<'a> {
 fn retarget(mut value: Value, run: &Run, names: &[String], tool_name: &str) -> Choice {
     let kind = value.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = value.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let ours = kind == "tool" && !names.contains(&name) && code_tool::names_claimed(run, &name);
+    let ours = kind == "tool" && !names.contains(&name) && run.claims(Some(&kind), Some(&name));
     if let (true, Value::Object(choice)) = (ours, &mut value) {
         choice.insert("name".to_owned(), tool_name.into());
     }

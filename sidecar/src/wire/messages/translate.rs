@@ -13,23 +13,24 @@ use super::history;
 use super::request::GATEWAY_FIELDS;
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
+use crate::wire::json::Fields;
 
 /// Members that mean nothing outside this wire, or nothing that shows.
 const SILENT: &[&str] = &["anthropic_version", "betas", "cache_control", "service_tier"];
 
 /// Reads a request. The claimed code tools are left out; a choice that names one of them becomes [`Choice::Code`].
 pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
-    let mut body: Value = serde_json::from_slice(body).map_err(|_| Problem::invalid("the body is not JSON"))?;
-    history::fold_minted(&mut body);
-    let Value::Object(mut body) = body else { return Err(Problem::invalid("the body is not a JSON object")) };
+    let not_an_object = |_| Problem::invalid("the body is not a JSON object");
+    let mut fields: Fields<'_> = serde_json::from_slice(body).map_err(not_an_object)?;
+    let messages = fields.take("messages").and_then(|messages| serde_json::from_str(&history::fold(messages)).ok());
+    let mut body = fields.into_map().map_err(not_an_object)?;
     let mut conversation =
         Conversation { model: take_text(&mut body, "model").unwrap_or_default(), ..Conversation::default() };
     let mut reader = ContentReader::default();
     conversation.system = body.remove("system").map(ContentReader::system).transpose()?.filter(|s| !s.is_empty());
-    let Some(Value::Array(messages)) = body.remove("messages") else {
-        return Err(Problem::invalid("`messages` is missing, or no list").with_param("messages"));
-    };
-    conversation.messages = reader.messages(messages)?;
+    conversation.messages = reader.messages(
+        messages.ok_or_else(|| Problem::invalid("`messages` is missing, or no list").with_param("messages"))?,
+    )?;
     conversation.dropped = reader.dropped;
     read_tools(&mut body, run, &mut conversation)?;
     read_choice(&mut body, run, &mut conversation)?;
@@ -94,7 +95,7 @@ fn read_choice(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conv
             let name = take_text(&mut choice, "name").unwrap_or_default();
             if conversation.functions.iter().any(|function| function.name == name) {
                 Choice::Function(name)
-            } else if code_tool::names_claimed(run, &name) {
+            } else if run.claims(Some("tool"), Some(&name)) {
                 Choice::Code
             } else {
                 let message =

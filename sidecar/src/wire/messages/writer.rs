@@ -26,9 +26,6 @@ use crate::wire::sse::write_frame;
 use crate::wire::usage::Usage;
 use crate::wire::writer::WriterOptions;
 
-/// Prefix of the ids of answers whose model has none of this wire.
-const MESSAGE: &str = "msg_otr";
-
 /// Writes one answer.
 #[derive(Debug)]
 pub struct MessagesWriter {
@@ -163,7 +160,7 @@ impl Answer {
     fn open(&mut self, opened: Opened) -> Map<String, Value> {
         let id = match opened.id {
             Some(id) if id.starts_with("msg_") => id,
-            _ => self.ids.mint(MESSAGE),
+            _ => self.ids.mint(ids::MESSAGE),
         };
         let mut message = opened.raw.unwrap_or_else(|| {
             object(json!({

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use super::{
-    ExecutionResult, PATIENCE, Place, SandboxBackend, SandboxError, SandboxLimits, request, start, start_with,
+    ExecutionResult, PATIENCE, Place, SandboxBackend, SandboxError, SandboxLimits, default_limits, request, start,
+    start_with,
 };
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 /// The session is usable for nothing any more, and nothing of it stays.
-async fn ended(place: &Place, session: &super::SessionId) {
+pub(super) async fn ended(place: &Place, session: &super::SessionId) {
     let after = place.sandbox.execute(session, &request("1", PATIENCE)).await;
     assert!(matches!(after, Err(SandboxError::UnknownSession)), "{after:?}");
     place.destroy(session).await;
     place.assert_clean();
 }
 
-fn killed_for(result: &ExecutionResult, words: &str) {
+pub(super) fn killed_for(result: &ExecutionResult, words: &str) {
     assert_eq!(result.return_code, 137, "{}", result.stderr);
     assert!(result.stderr.contains(words), "{}", result.stderr);
 }
@@ -59,8 +60,8 @@ async fn one_huge_allocation_is_a_memory_error_and_keeps_the_state() {
 
 #[tokio::test]
 async fn memory_is_counted_over_all_processes() {
-    let limits = SandboxLimits { memory_bytes: 128 * MIB, ..SandboxLimits::default() };
-    let place = start_with(limits).await;
+    let tight = SandboxLimits { memory_bytes: 128 * MIB, ..default_limits() };
+    let place = start_with(tight).await;
     let session = place.session().await;
     let alone = place.run(&session, "x = []\nwhile True:\n    x.append(b'x' * (1 << 20))").await;
     killed_for(&alone, "memory limit of 128 MiB");
@@ -75,8 +76,8 @@ async fn memory_is_counted_over_all_processes() {
 
 #[tokio::test]
 async fn one_file_and_the_temporary_directories_are_bounded() {
-    let limits = SandboxLimits { file_bytes: 2 * MIB, tmp_bytes: MIB, ..SandboxLimits::default() };
-    let place = start_with(limits).await;
+    let tight = SandboxLimits { file_bytes: 2 * MIB, tmp_bytes: MIB, ..default_limits() };
+    let place = start_with(tight).await;
     let session = place.session().await;
     let fill = |path: &str| {
         format!(
@@ -93,8 +94,8 @@ async fn one_file_and_the_temporary_directories_are_bounded() {
 
 #[tokio::test]
 async fn a_full_workspace_ends_the_session() {
-    let limits = SandboxLimits { workspace_bytes: 32 * MIB, workspace_entries: 500, ..SandboxLimits::default() };
-    let place = start_with(limits).await;
+    let tight = SandboxLimits { workspace_bytes: 32 * MIB, workspace_entries: 500, ..default_limits() };
+    let place = start_with(tight).await;
     let hold = "\nimport time\ntime.sleep(1000)";
     for (code, words) in [
         ("for i in range(20):\n    with open(f'f{i}', 'wb') as f: n = f.write(b'x' * (4 << 20))", "limit of 32 MiB"),

@@ -51,8 +51,11 @@ for name, number in dict(mount=165, umount2=166, pivot_root=155, chroot=161, set
         reboot=169, swapon=167, sethostname=170, settimeofday=164, clock_settime=227, syslog=103, quotactl=179,
         open_tree=428, move_mount=429, fsopen=430, fsmount=432, mount_setattr=442, acct=163).items():
     attempt(name, lambda: call(number, 0, 0, 0, 0, 0), 'EPERM')
-for name, number in dict(clone3=435, unknown=999, x32=0x40000000 | 39, memfd_secret=447, iopl=172, modify_ldt=154).items():
+for name, number in dict(clone3=435, unknown=999, x32=0x40000000 | 39, memfd_secret=447, iopl=172, modify_ldt=154, memfd_create=319,
+        shmget=29, shmat=30, shmctl=31, semget=64, msgget=68, mq_open=240, io_setup=206, splice=275, tee=276, vmsplice=278,
+        sendfile=40).items():
     attempt(name, lambda: call(number, 0, 0, 0, 0, 0), 'ENOSYS')
+attempt('fallocate beyond the end', lambda: call(285, 0, 1, 0, 1), 'EPERM')
 attempt('personality', lambda: call(135, 0x0040000), 'EPERM')
 import pty
 master, slave = pty.openpty()
@@ -138,6 +141,8 @@ for which in (resource.RLIMIT_AS, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, 
     refused(&place, &session, &attempts).await;
     let code = "seen = {'bin', 'dev', 'etc', 'lib', 'lib32', 'lib64', 'libx32', 'otari', 'proc', 'sbin', 'tmp', 'usr', 'workspace'}\nset(os.listdir('/')) - seen, set(os.listdir('/proc/1/root')) - seen if os.path.exists('/proc/1') else set()";
     assert_eq!(place.output(&session, code).await, "(set(), set())\n");
+    let code = "[name for path in ('/usr/local/etc', '/usr/src') if os.path.isdir(path) for name in os.listdir(path)]";
+    assert_eq!(place.output(&session, code).await, "[]\n");
     assert_eq!(
         place.output(&session, "os.getuid(), os.getgid(), os.getgroups(), os.getcwd()").await,
         "(1000, 1000, [], '/workspace')\n"

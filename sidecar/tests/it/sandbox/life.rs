@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    PATIENCE, ProcessSandbox, ProcessSettings, SandboxBackend, SandboxError, SandboxLimits, SessionId, SessionSpec,
-    SystemIds, request, runs, start, start_with, unique_sleep, until,
+    PATIENCE, ProcessSandbox, SandboxBackend, SandboxError, SandboxLimits, SessionId, SessionSpec, SystemIds,
+    default_limits, request, runs, start, start_with, unique_sleep, until,
 };
 
-/// A process that does what it can to outlive its session.
+/// A process that does what it can to outlive its session. The call goes on once it runs its program.
 fn daemon(seconds: &str) -> String {
     format!(
-        "import os, signal\nif os.fork() == 0:\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{seconds}'])\n    os._exit(0)\nn = os.wait()"
+        "import os, signal\ngone, going = os.pipe()\nif os.fork() == 0:\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{seconds}'])\n    os._exit(0)\nos.close(going)\nn = os.read(gone, 1)\nn = os.wait()"
     )
 }
 
@@ -86,7 +86,7 @@ async fn calls_of_one_session_wait_for_each_other() {
 
 #[tokio::test]
 async fn sessions_are_counted_and_a_full_house_says_when_to_come_back() {
-    let place = start_with(SandboxLimits { sessions: 2, ..SandboxLimits::default() }).await;
+    let place = start_with(SandboxLimits { sessions: 2, ..default_limits() }).await;
     let (first, _second) = (place.session().await, place.session().await);
     let spec = SessionSpec::default();
     match place.sandbox.create_session(&spec).await {
@@ -102,7 +102,7 @@ async fn sessions_are_counted_and_a_full_house_says_when_to_come_back() {
 
 #[tokio::test]
 async fn too_much_code_is_refused_before_it_runs() {
-    let place = start_with(SandboxLimits { code_bytes: 10, ..SandboxLimits::default() }).await;
+    let place = start_with(SandboxLimits { code_bytes: 10, ..default_limits() }).await;
     let session = place.session().await;
     assert_eq!(place.output(&session, "1234567890").await, "1234567890\n");
     match place.sandbox.execute(&session, &request("secret67890", PATIENCE)).await {
@@ -133,7 +133,7 @@ const VICTIM: &str = "OTARI_TEST_VICTIM";
 async fn a_sidecar_that_waits_to_be_killed() {
     let Some(victim) = std::env::var_os(VICTIM) else { return };
     let (data, seconds) = victim.to_str().unwrap().split_once('|').unwrap();
-    let sandbox = ProcessSandbox::start(ProcessSettings::new(data.into()), Arc::new(SystemIds)).await.unwrap();
+    let sandbox = ProcessSandbox::start(super::settings(data.as_ref()), Arc::new(SystemIds)).await.unwrap();
     let session = sandbox.create_session(&SessionSpec::default()).await.unwrap();
     let code = format!("{}\nwhile True: pass", daemon(seconds));
     drop(sandbox.execute(&session, &request(&code, PATIENCE)).await);
@@ -153,7 +153,7 @@ async fn nothing_survives_the_kill_of_the_sidecar() {
     sidecar.kill().unwrap();
     sidecar.wait().unwrap();
     until("the daemon is gone", || !runs(&seconds)).await;
-    let settings = ProcessSettings::new(data.path().to_owned());
+    let settings = super::settings(data.path());
     let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap();
     super::Place { sandbox, data }.assert_clean();
 }

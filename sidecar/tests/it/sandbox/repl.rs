@@ -72,6 +72,9 @@ async fn the_namespace_is_a_real_main_module() {
     assert_eq!(place.output(&session, code).await, "(True, '__main__')\n");
     let code = "from multiprocessing import Pool\ndef square(x):\n    return x * x\nwith Pool(2) as pool:\n    print(pool.map(square, range(4)))";
     assert_eq!(place.output(&session, code).await, "[0, 1, 4, 9]\n");
+    // What Python does by system calls that are not there, it does by others.
+    let code = "import shutil, socket\nn = open('from', 'w').write('text')\nn = shutil.copyfile('from', 'to')\na, b = socket.socketpair()\nn = a.sendfile(open('to', 'rb'))\nimport ctypes\nb.recv(4), ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(lambda n: n + 1)(4)";
+    assert_eq!(place.output(&session, code).await, "(b'text', 5)\n");
     // Neither a line of the driver's nor one of another cell changes what annotations mean.
     let code = "from __future__ import annotations\ndef f(x: int): pass\nf.__annotations__";
     assert_eq!(place.output(&session, code).await, "{'x': 'int'}\n");
@@ -255,11 +258,6 @@ print('said')"#
         assert!(result.stderr.contains("Variables are lost"), "{code}: {}", result.stderr);
         assert_eq!(place.output(&session, "'in step'").await, "'in step'\n", "{code}");
     }
-    // The one lie that is believed is about the liar's own call: it ends early, and the true end kills it later.
-    let session = place.session().await;
-    place.run(&session, &forged(1)).await;
-    let next = place.run(&session, "'next'").await;
-    assert!(next.return_code == 137 || next.stdout == "'next'\n", "{next:?}");
     for number in 0..5 {
         assert_eq!(place.output(&session, &format!("{number}")).await, format!("{number}\n"));
     }

@@ -75,7 +75,7 @@ pub(super) enum Slot {
 }
 
 /// The keys that matter in an object.
-pub(super) fn keys(node: Node) -> &'static [(&'static str, Slot)] {
+pub(super) const fn keys(node: Node) -> &'static [(&'static str, Slot)] {
     match node {
         Node::Root => &[
             ("model", Slot::Model),
@@ -116,6 +116,34 @@ pub(super) fn keys(node: Node) -> &'static [(&'static str, Slot)] {
         Node::Named { in_list: false } => &[("name", Slot::ChoiceName { in_list: false })],
         Node::Named { in_list: true } => &[("name", Slot::ChoiceName { in_list: true })],
         Node::Tools | Node::Flagged(_) | Node::AllowedList => &[],
+    }
+}
+
+/// Fails to compile when a row is longer than `most`.
+pub(super) const fn check_rows(most: u32) {
+    let nodes = [
+        Node::Root,
+        Node::Tools,
+        Node::Tool,
+        Node::Container,
+        Node::Flagged(Flag::Mcp),
+        Node::Choice,
+        Node::AllowedTools,
+        Node::AllowedList,
+        Node::Allowed,
+        Node::Named { in_list: false },
+        Node::Named { in_list: true },
+    ];
+    let mut rest = nodes.as_slice();
+    while let [node, after @ ..] = rest {
+        let mut row = keys(*node);
+        let mut room = most;
+        while let [_, others @ ..] = row {
+            assert!(room > 0, "a row has more keys than a frame has bits");
+            room = room.saturating_sub(1);
+            row = others;
+        }
+        rest = after;
     }
 }
 

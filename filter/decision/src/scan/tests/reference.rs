@@ -9,6 +9,9 @@ type Object = Map<String, Value>;
 /// What a decision reads, or `None` if the request must be refused.
 pub(super) fn view(dom: &Value) -> Option<RequestView> {
     let root = dom.as_object()?;
+    if root.contains_key("Model") {
+        return None;
+    }
     let mut view = RequestView {
         model: match root.get("model") {
             None | Some(Value::Null) => None,
@@ -30,6 +33,9 @@ pub(super) fn view(dom: &Value) -> Option<RequestView> {
         container(tool, &mut view);
         let Some(kind) = text(tool, "type") else { continue };
         view.web_search |= kind == "otari_web_search";
+        if Keyword::parse(&kind).is_none() && Keyword::parse(&kind.trim().to_ascii_lowercase()).is_some() {
+            return None;
+        }
         if let Some(keyword) = Keyword::parse(&kind) {
             view.declarations.push(ToolDeclaration {
                 index: u32::try_from(index).ok()?,

@@ -3,10 +3,15 @@ use serde_json::json;
 use super::*;
 
 /// F-numbers: the acceptance list of the reference gateway.
-fn fold(messages: Value) -> Value {
-    let mut body = json!({"messages": messages});
-    fold_minted(&mut body);
-    body["messages"].take()
+fn folded(messages: &Value) -> Value {
+    let messages = serde_json::value::to_raw_value(messages).expect("JSON");
+    serde_json::from_str(&fold(&messages)).expect("JSON")
+}
+
+/// Nothing is changed, not even a blank.
+fn check_untouched(messages: &str) {
+    let messages = RawValue::from_string(messages.to_owned()).expect("JSON");
+    assert!(matches!(fold(&messages), Cow::Borrowed(same) if same == messages.get()));
 }
 
 fn call(id: &str, code: &str) -> Value {
@@ -28,7 +33,7 @@ const FOLDED: &str = "I ran this Python code:\n```python\nprint(1)\n```\nstdout:
 
 #[test]
 fn f11_a_pair_becomes_one_text_block_and_the_text_after_it_stays() {
-    let folded = fold(json!([
+    let folded = folded(&json!([
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": [call(OURS, "print(1)"), result(OURS, "1\n"), text("done")]},
     ]));
@@ -45,7 +50,7 @@ fn f11_a_pair_becomes_one_text_block_and_the_text_after_it_stays() {
 fn f12_an_error_is_told_by_its_code() {
     let error = json!({"type": "code_execution_tool_result_error", "error_code": "unavailable"});
     let result = json!({"type": "code_execution_tool_result", "tool_use_id": OURS, "content": error});
-    let folded = fold(json!([{"role": "assistant", "content": [call(OURS, "print(1)"), result]}]));
+    let folded = folded(&json!([{"role": "assistant", "content": [call(OURS, "print(1)"), result]}]));
     let content = folded[0]["content"].as_array().expect("list");
     assert_eq!(content.len(), 1);
     assert!(content[0]["text"].as_str().expect("text").ends_with("error: unavailable"));
@@ -54,14 +59,12 @@ fn f12_an_error_is_told_by_its_code() {
 #[test]
 fn f13_a_providers_pair_stays() {
     let messages = json!([{"role": "assistant", "content": [call("srvtoolu_1", "x"), result("srvtoolu_1", "1")]}]);
-    let mut body = json!({"messages": messages});
-    assert!(!fold_minted(&mut body));
-    assert_eq!(body["messages"], messages);
+    check_untouched(&messages.to_string());
 }
 
 #[test]
 fn a_lone_call_goes_and_its_message_with_it() {
-    let folded = fold(json!([
+    let folded = folded(&json!([
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": [call(OURS, "x")]},
         {"role": "user", "content": "on"},
@@ -71,14 +74,14 @@ fn a_lone_call_goes_and_its_message_with_it() {
 
 #[test]
 fn a_lone_result_is_told_where_it_stands() {
-    let folded = fold(json!([{"role": "assistant", "content": [text("a"), result(OURS, "1"), text("b")]}]));
+    let folded = folded(&json!([{"role": "assistant", "content": [text("a"), result(OURS, "1"), text("b")]}]));
     let told = "I ran code in the sandbox.\nstdout:\n1\nreturn code: 0";
     assert_eq!(folded, json!([{"role": "assistant", "content": [text("a"), text(told), text("b")]}]));
 }
 
 #[test]
 fn halves_in_different_messages_are_told_once_at_the_result() {
-    let folded = fold(json!([
+    let folded = folded(&json!([
         {"role": "assistant", "content": [text("a"), call(OURS, "print(1)")]},
         {"role": "user", "content": [result(OURS, "1")]},
     ]));
@@ -95,7 +98,7 @@ fn halves_in_different_messages_are_told_once_at_the_result() {
 fn a_pair_split_by_other_blocks_is_told_where_the_call_stood() {
     let client = json!({"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}});
     let nested = [call("srvtoolu_9", "y"), result("srvtoolu_9", "2")];
-    let folded = fold(json!([{"role": "assistant", "content": [
+    let folded = folded(&json!([{"role": "assistant", "content": [
         call(OURS, "print(1)"), client, nested[0], nested[1], result(OURS, "1"), result(OURS, "1"),
     ]}]));
     assert_eq!(folded, json!([{"role": "assistant", "content": [text(FOLDED), client, nested[0], nested[1]]}]));
@@ -110,14 +113,14 @@ fn echoes_with_nulls_missing_keys_and_lists_are_understood() {
         json!([]),
     ] {
         let result = json!({"type": "code_execution_tool_result", "tool_use_id": OURS, "content": content});
-        let folded = fold(json!([{"role": "assistant", "content": [call(OURS, "print(1)"), result]}]));
+        let folded = folded(&json!([{"role": "assistant", "content": [call(OURS, "print(1)"), result]}]));
         let told = "I ran this Python code:\n```python\nprint(1)\n```";
         assert_eq!(folded, json!([{"role": "assistant", "content": [text(told)]}]));
     }
     let listed = json!([{"type": "code_execution_result", "stdout": "1\n", "return_code": 0}]);
     let result =
         json!({"type": "code_execution_tool_result", "tool_use_id": OURS, "content": listed, "is_error": null});
-    let folded = fold(json!([{"role": "assistant", "content": [call(OURS, "print(1)"), result]}]));
+    let folded = folded(&json!([{"role": "assistant", "content": [call(OURS, "print(1)"), result]}]));
     assert_eq!(folded, json!([{"role": "assistant", "content": [text(FOLDED)]}]));
 }
 
@@ -135,9 +138,20 @@ fn stderr_return_code_and_files_are_told() {
 
 #[test]
 fn other_shapes_pass() {
-    for messages in [json!(null), json!("x"), json!([{"role": "user", "content": "x"}]), json!([1, {"content": []}])] {
-        let mut body = json!({"messages": messages});
-        assert!(!fold_minted(&mut body));
-        assert_eq!(body["messages"], messages);
+    for messages in ["null", r#""otari_srvtoolu_1""#, r#"[{"role": "user", "content": "otari_srvtoolu_1"} ]"#] {
+        check_untouched(messages);
     }
+    check_untouched(r#"[1, "otari_srvtoolu_1", {"content": ["otari_srvtoolu_1", {"id" : "otari_srvtoolu_1"}]}]"#);
+}
+
+#[test]
+fn everything_else_keeps_its_bytes() {
+    let messages = RawValue::from_string(
+        r#"[ {"n": 1.50, "content" : "\u00e9" }, {"content": [ {"type":"text", "text":"\u00e9", "n": 18446744073709551616} ,
+        {"type":"server_tool_use","id":"otari_srvtoolu_1"}, {"type":"x_tool_result","tool_use_id":"otari_srvtoolu_1"}], "role" : "assistant" } ]"#
+            .to_owned(),
+    )
+    .expect("JSON");
+    expect_test::expect![[r#"[{"n": 1.50, "content" : "\u00e9" },{"content": [{"type":"text", "text":"\u00e9", "n": 18446744073709551616},{"type":"text","text":"I ran code in the sandbox."}], "role" : "assistant" }]"#]]
+        .assert_eq(&fold(&messages));
 }

@@ -3,7 +3,7 @@ use decision::request::{CodeTool, Keyword, ToolDeclaration};
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::wire::model_request::Round;
+use crate::wire::model_request::TurnKind;
 
 fn run(claimed: &[u32], hint: Option<&str>) -> Run {
     let declaration = |index: &u32| ToolDeclaration {
@@ -33,9 +33,9 @@ fn bodies(body: &str, run: &Run) -> String {
     });
     push_json(&mut ours, &definition);
     let ours = String::from_utf8(ours).expect("text");
-    [Round::First, Round::Later, Round::Closing]
-        .map(|round| {
-            let body = String::from_utf8(prepared.request.body(round).to_vec()).expect("text");
+    [TurnKind::First, TurnKind::Later, TurnKind::Closing]
+        .map(|kind| {
+            let body = String::from_utf8(prepared.request.body(kind).to_vec()).expect("text");
             body.replace(&ours, &format!("<{}>", prepared.tool_name))
         })
         .join("\n")
@@ -120,7 +120,7 @@ fn minted_history_is_folded_and_the_rest_of_it_stays() {
 fn the_upstream_name_is_sent_and_the_callers_is_remembered() {
     let prepared = edit(br#"{"model":"alias","messages":[]}"#, &run(&[], None), Some("real")).expect("a request");
     assert_eq!(prepared.model, "alias");
-    assert!(prepared.request.body(Round::First).starts_with(br#"{"model":"real","#));
+    assert!(prepared.request.body(TurnKind::First).starts_with(br#"{"model":"real","#));
 }
 
 #[test]

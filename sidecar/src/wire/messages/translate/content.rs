@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::history::recount;
 use super::take_text;
+use crate::wire::code_tool::ERROR_MARK;
 use crate::wire::conversation::{Call, Message, Part};
 
 /// Reads content and remembers what it had to leave out.
@@ -78,7 +79,7 @@ impl ContentReader {
                 text = if text.is_empty() { note.to_owned() } else { format!("{text}\n{note}") };
             }
             if is_error {
-                text = format!("[tool error] {text}");
+                text = format!("{ERROR_MARK}{text}");
             }
             out.push(Message::Result { call_id, text });
         }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::wire::chat_completions;
-use crate::wire::model_request::Round;
+use crate::wire::model_request::TurnKind;
 
 fn run() -> Run {
     let declaration = ToolDeclaration {
@@ -34,7 +34,7 @@ fn check(mut body: Value, expected: Expect) {
     let tools = body["tools"].as_array().cloned().unwrap_or_default();
     body["tools"] = [vec![declared], tools].concat().into();
     let prepared = chat_completions::emit(parse(body.to_string().as_bytes(), &run()).expect("a request"), &run(), None);
-    let mut sent: Value = serde_json::from_slice(&prepared.request.body(Round::First)).expect("JSON");
+    let mut sent: Value = serde_json::from_slice(&prepared.request.body(TurnKind::First)).expect("JSON");
     let tools = sent["tools"].as_array_mut().expect("a list");
     assert_eq!(tools.pop().expect("a tool")["function"]["name"], "code_execution");
     if tools.is_empty() {
@@ -315,14 +315,14 @@ fn the_forced_tool_is_forced_once_and_gone_at_the_end() {
     });
     let conversation = parse(body.to_string().as_bytes(), &run()).expect("a request");
     let prepared = chat_completions::emit(conversation, &run(), None);
-    let choice = |round| {
-        let body: Value = serde_json::from_slice(&prepared.request.body(round)).expect("JSON");
+    let choice = |kind| {
+        let body: Value = serde_json::from_slice(&prepared.request.body(kind)).expect("JSON");
         (body["tools"].is_array(), body["tool_choice"].clone())
     };
     let forced = json!({"type": "function", "function": {"name": "code_execution"}});
-    assert_eq!(choice(Round::First), (true, forced));
-    assert_eq!(choice(Round::Later), (true, json!("auto")));
-    assert_eq!(choice(Round::Closing), (false, Value::Null));
+    assert_eq!(choice(TurnKind::First), (true, forced));
+    assert_eq!(choice(TurnKind::Later), (true, json!("auto")));
+    assert_eq!(choice(TurnKind::Closing), (false, Value::Null));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn each_server_gets_the_token_limit_under_the_name_it_reads() {
     ] {
         let body = json!({"model": model, "max_tokens": 5, "messages": []});
         let conversation = parse(body.to_string().as_bytes(), &run()).expect("a request");
-        let body = chat_completions::emit(conversation, &run(), None).request.body(Round::First);
+        let body = chat_completions::emit(conversation, &run(), None).request.body(TurnKind::First);
         let body: Value = serde_json::from_slice(&body).expect("JSON");
         assert_eq!(body[field], 5, "{model}");
     }

@@ -2,11 +2,9 @@
 //!
 //! INVARIANT: what runs is what was shown; arguments for which the two differ do not run.
 
-use super::limits::Limits;
-
 /// Collects the pieces of one call's arguments.
 #[derive(Debug)]
-pub(super) struct CodeArgument {
+pub struct CodeArgument {
     /// The JSON text so far.
     raw: String,
     /// The code so far, unescaped.
@@ -18,7 +16,7 @@ pub(super) struct CodeArgument {
 
 /// The arguments are no `{"code": "…"}`, or longer than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NotCode;
+pub struct NotCode;
 
 /// Where in the JSON text the scanner stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,18 +44,13 @@ enum At {
 const NAME: &[u8] = b"code";
 
 impl CodeArgument {
-    pub(super) fn new(limits: &Limits) -> Self {
-        Self {
-            raw: String::new(),
-            code: String::new(),
-            at: At::Start,
-            too_long: false,
-            limit: limits.max_argument_bytes,
-        }
+    /// Arguments of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { raw: String::new(), code: String::new(), at: At::Start, too_long: false, limit }
     }
 
     /// Takes a piece and gives the code that it brings to light.
-    pub(super) fn feed(&mut self, piece: &str) -> &str {
+    pub fn feed(&mut self, piece: &str) -> &str {
         if self.too_long || self.raw.len().saturating_add(piece.len()) > self.limit {
             self.too_long = true;
             return "";
@@ -80,7 +73,7 @@ impl CodeArgument {
     }
 
     /// The code, if the arguments as a whole are what was shown.
-    pub(super) fn finish(self) -> Result<String, NotCode> {
+    pub fn finish(self) -> Result<String, NotCode> {
         #[derive(serde::Deserialize)]
         struct Arguments {
             code: String,
@@ -203,7 +196,7 @@ mod tests {
     /// What is shown, and what runs, for every way to cut the text in two.
     fn check(raw: &str, shown: &str, runs: bool) {
         for cut in (0..=raw.len()).filter(|cut| raw.is_char_boundary(*cut)) {
-            let mut argument = CodeArgument::new(&Limits::default());
+            let mut argument = CodeArgument::new(1 << 20);
             let mut seen = argument.feed(&raw[..cut]).to_owned();
             seen.push_str(argument.feed(&raw[cut..]));
             assert_eq!(seen, shown, "cut at {cut} of {raw}");
@@ -242,8 +235,7 @@ mod tests {
 
     #[test]
     fn arguments_over_the_limit_do_not_run() {
-        let limits = Limits { max_argument_bytes: 20, ..Limits::default() };
-        let mut argument = CodeArgument::new(&limits);
+        let mut argument = CodeArgument::new(20);
         assert_eq!(argument.feed(r#"{"code": "12345"#), "12345");
         assert_eq!(argument.feed(r#"6789012345"}"#), "");
         assert_eq!(argument.feed("\"}"), "");

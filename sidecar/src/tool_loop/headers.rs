@@ -1,0 +1,96 @@
+//! Which of the client's headers reach the model, and which of the model's reach the client.
+//!
+//! INVARIANT: nothing that means this gateway leaves towards a model; of a provider's headers only ids and limits come back.
+
+use decision::header::{API_KEY, AUTHORIZATION, CONTROL, DROPPED};
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue};
+
+use crate::wire::served::{CallerWire, ModelWire};
+
+/// Longest list of what was dropped that a header tells; the log has all of it.
+const MAX_DROPPED_BYTES: usize = 1024;
+const BETA: &str = "anthropic-beta";
+
+/// The client's headers, as far as they mean something to the model's wire.
+pub(super) fn for_model(client: &HeaderMap, wire: ModelWire, streamed: bool) -> HeaderMap {
+    let mut headers = client.clone();
+    for name in CONTROL {
+        headers.remove(*name);
+    }
+    for name in ["accept", "content-encoding", "content-type", "cookie", "expect", "forwarded", "x-request-id"] {
+        headers.remove(name);
+    }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let accept = if streamed { "text/event-stream" } else { "application/json" };
+    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    match wire {
+        ModelWire::Messages => keep_foreign_betas(&mut headers),
+        ModelWire::ChatCompletions => to_bearer(&mut headers),
+    }
+    headers
+}
+
+/// The same credential, under the name that servers of OpenAI's wires read.
+fn to_bearer(headers: &mut HeaderMap) {
+    headers.remove("anthropic-version");
+    headers.remove(BETA);
+    if let Some(key) = headers.remove(API_KEY)
+        && !headers.contains_key(AUTHORIZATION)
+        && let Ok(mut value) = HeaderValue::from_bytes(&[b"Bearer ", key.as_bytes()].concat())
+    {
+        value.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, value);
+    }
+}
+
+/// The betas of hosted code execution mean a tool that the model is not given here.
+fn keep_foreign_betas(headers: &mut HeaderMap) {
+    let kept: Vec<String> = headers
+        .get_all(BETA)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|beta| !beta.is_empty() && !beta.starts_with("code-execution-"))
+        .map(str::to_owned)
+        .collect();
+    headers.remove(BETA);
+    if let Ok(value) = HeaderValue::from_str(&kept.join(","))
+        && !kept.is_empty()
+    {
+        headers.insert(HeaderName::from_static(BETA), value);
+    }
+}
+
+/// What the client gets to know of the provider's headers: ids and limits.
+pub(super) fn for_client(upstream: &HeaderMap, wire: CallerWire, request_id: &str, dropped: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in upstream {
+        let known = name.as_str();
+        if known.starts_with("anthropic-")
+            || known.starts_with("x-ratelimit-")
+            || known.starts_with("openai-")
+            || matches!(known, "request-id" | "x-request-id")
+        {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+    let id_header = match wire {
+        CallerWire::Messages => "request-id",
+    };
+    if let (false, Ok(id)) = (headers.contains_key(id_header), HeaderValue::from_str(request_id)) {
+        headers.insert(HeaderName::from_static(id_header), id);
+    }
+    if let Some(Ok(dropped)) = dropped.map(|dropped| HeaderValue::from_str(&header_text(dropped))) {
+        headers.insert(HeaderName::from_static(DROPPED), dropped);
+    }
+    headers
+}
+
+/// Names from a request's body as a header may say them.
+fn header_text(names: &str) -> String {
+    let text: String = names.chars().flat_map(char::escape_default).take(MAX_DROPPED_BYTES).collect();
+    if text.len() < MAX_DROPPED_BYTES { text } else { format!("{text}...") }
+}

@@ -1,0 +1,101 @@
+use expect_test::{Expect, expect};
+use serde_json::json;
+
+use super::*;
+use crate::ids::SystemIds;
+use crate::wire::event::{BlockEvent, BlockKind, Delta};
+
+/// The events of these deltas' calls, one letter a kind: `+name`, `arguments`, `-`.
+fn check(deltas: &[Value], expected: Expect) {
+    let mut reader = StreamState::new(1 << 20, Arc::new(SystemIds));
+    let mut events = Vec::new();
+    let mut failed = String::new();
+    let last = json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]});
+    let chunks = deltas.iter().map(|calls| json!({"choices": [{"delta": {"tool_calls": calls}}]})).chain([last]);
+    for chunk in chunks {
+        let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
+        if let Err(error) = reader.frame(&frame, &mut events) {
+            failed = error.to_string();
+            break;
+        }
+    }
+    let told: Vec<String> = events
+        .into_iter()
+        .filter_map(|event| match event {
+            TurnEvent::Block(BlockEvent::Start(BlockKind::Call { name, .. }, _)) => Some(format!("+{name}")),
+            TurnEvent::Block(BlockEvent::Delta(Delta::Arguments(piece), _)) => Some(piece),
+            TurnEvent::Block(BlockEvent::Stop(_)) => Some("-".to_owned()),
+            _ => None,
+        })
+        .chain((!failed.is_empty()).then_some(failed))
+        .collect();
+    expected.assert_eq(&told.join(" "));
+}
+
+fn begin(index: u64, id: &str, name: &str, arguments: &str) -> Value {
+    json!({"index": index, "id": id, "function": {"name": name, "arguments": arguments}})
+}
+
+fn more(index: u64, arguments: &str) -> Value {
+    json!({"index": index, "function": {"arguments": arguments}})
+}
+
+#[test]
+fn calls_that_come_one_after_another_are_told_as_they_grow() {
+    check(
+        &[
+            json!([begin(0, "a", "f", "")]),
+            json!([more(0, "{}")]),
+            json!([begin(1, "b", "g", "{")]),
+            json!([more(1, "}")]),
+        ],
+        expect!["+f {} - +g { } -"],
+    );
+}
+
+#[test]
+fn mixed_calls_are_told_in_order() {
+    check(
+        &[
+            json!([begin(0, "a", "f", "{"), begin(1, "b", "g", "["), begin(2, "c", "h", "1")]),
+            json!([more(1, "]"), more(0, "}"), more(2, "2")]),
+        ],
+        expect!["+f { } - +g [] - +h 12 -"],
+    );
+}
+
+#[test]
+fn a_call_that_goes_on_after_its_end_is_refused() {
+    check(
+        &[json!([begin(0, "a", "f", "{}")]), json!([begin(1, "b", "g", "{")]), json!([more(0, "x")])],
+        expect!["+f {} - +g { malformed model answer: a call goes on after its end"],
+    );
+}
+
+#[test]
+fn calls_without_an_index_or_all_of_one_index_are_told_apart_by_their_ids_and_names() {
+    check(
+        &[
+            json!([begin(0, "a", "f", "{")]),
+            json!([begin(0, "b", "g", "[")]),
+            json!([{"index": 0, "id": "a", "function": {"arguments": "}"}}]),
+        ],
+        expect!["+f { } - +g [ -"],
+    );
+    check(
+        &[
+            json!([{"function": {"name": "f", "arguments": {"a": 1}}}]),
+            json!([{"function": {"name": "g", "arguments": "{"}}, {"function": {"arguments": "}"}}]),
+        ],
+        expect![[r#"+f {"a":1} - +g { } -"#]],
+    );
+}
+
+#[test]
+fn no_answer_holds_calls_without_end() {
+    let calls: Vec<Value> = (0..=1024).map(|index| begin(index, "", "f", "")).collect();
+    let mut reader = StreamState::new(1 << 20, Arc::new(SystemIds));
+    let chunk = json!({"choices": [{"delta": {"tool_calls": calls}}]});
+    let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
+    assert_eq!(reader.frame(&frame, &mut Vec::new()), Err(ReadError::Malformed("one answer holds too many calls")));
+}
