@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: the age of a snapshot counts from the moment the poll that confirmed it was *sent*, on a clock that
 //! nobody can set; so it is never younger than it says. What is shared never goes back to the answer of an older poll.
+//! Two values are shared: the last confirmation, a few bytes that each tick reads, and the snapshot itself, which is
+//! written first and read only when the confirmation names one that is not held.
 //! Requests ask no clock: each tick settles whether the snapshot stays fresh until the next.
 
 use std::rc::Rc;
@@ -29,9 +31,12 @@ const MAX_ETAG_BYTES: usize = 128;
 /// What this worker knows of the policy.
 #[derive(Debug)]
 pub(crate) struct Policy {
-    shared_key: String,
+    confirmed_key: String,
+    snapshot_key: String,
     lease_key: String,
     held: Option<Held>,
+    /// Etag of a shared snapshot that could not be read: it is not tried again.
+    unreadable: Vec<u8>,
     fresh: bool,
     poll: Option<RunningPoll>,
     failing: bool,
@@ -85,9 +90,11 @@ impl Policy {
         // Plugin instances of one VM share data; only those that poll the same place may share a snapshot.
         let place = format!("{}|{}|{}", source.cluster, source.authority, source.path);
         Self {
-            shared_key: format!("otari.policy.snapshot|{place}"),
+            confirmed_key: format!("otari.policy.confirmed|{place}"),
+            snapshot_key: format!("otari.policy.snapshot|{place}"),
             lease_key: format!("otari.policy.lease|{place}"),
             held: None,
+            unreadable: Vec::new(),
             fresh: false,
             poll: None,
             failing: false,
@@ -218,7 +225,8 @@ impl Policy {
         let shared = host::buffer(Buffer::CallResponseBody, 0, body_size, |json| encode(sent_ns, &etag, json))
             .map_err(|_| "its answer has no body")?;
         Held::take_over(&mut self.held, &shared)?;
-        self.write_shared(sent_ns, &shared);
+        publish(&self.snapshot_key, sent_ns, &shared);
+        publish(&self.confirmed_key, sent_ns, &encode(sent_ns, &etag, b""));
         Ok(Poll::Updated)
     }
 
@@ -226,61 +234,69 @@ impl Policy {
     fn confirm(&mut self, sent_ns: u64) -> Result<Poll, &'static str> {
         let held = self.held.as_mut().ok_or("it answers 304 though nothing is held")?;
         held.confirmed_ns = held.confirmed_ns.max(sent_ns);
-        let etag = held.etag.clone();
-        let shared = host::shared(&self.shared_key, |value| {
-            decode(value).filter(|shared| shared.etag == etag).map(|shared| encode(sent_ns, shared.etag, shared.json))
-        });
-        if let Ok((Some(value), _)) = shared {
-            self.write_shared(sent_ns, &value);
+        let is_held = |value: &[u8]| decode(value).is_none_or(|shared| shared.etag == held.etag);
+        if matches!(host::shared(&self.confirmed_key, is_held), Ok((false, _))) {
+            // The others hold another one: the next poll brings this one whole, to be shared, unless theirs is newer.
+            held.etag.clear();
+        } else {
+            publish(&self.confirmed_key, sent_ns, &encode(sent_ns, &held.etag, b""));
         }
         Ok(Poll::Unchanged)
     }
 
-    /// Publishes the answer of the poll sent at `sent_ns`, unless that of a later one stands there.
-    fn write_shared(&self, sent_ns: u64, value: &[u8]) {
-        for _ in 0..MAX_WRITE_ATTEMPTS {
-            let version = match host::shared(&self.shared_key, decode_u64) {
-                Ok((Some(confirmed_ns), _)) if confirmed_ns >= sent_ns => return,
-                Ok((_, version)) => version,
-                Err(_) => Version::ANY,
-            };
-            match host::set_shared(&self.shared_key, value, version) {
-                Err(HostError::CasMismatch) => {}
-                _ => return,
-            }
-        }
-    }
-
     fn read_shared(&mut self) -> Result<(), HostError> {
-        let held = &mut self.held;
-        match host::shared(&self.shared_key, |value| Held::take_over(held, value)) {
-            Ok((Ok(()), _)) | Err(HostError::NotFound) => Ok(()),
-            Ok((Err(why), _)) => {
-                host::log(Level::Warn, why);
-                Ok(())
+        let confirmed = |value: &[u8]| decode(value).map(|shared| (shared.confirmed_ns, shared.etag.to_vec()));
+        let (confirmed_ns, etag) = match host::shared(&self.confirmed_key, confirmed) {
+            Ok((Some(confirmed), _)) => confirmed,
+            Ok((None, _)) | Err(HostError::NotFound) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match &mut self.held {
+            Some(held) if confirmed_ns <= held.confirmed_ns => return Ok(()),
+            Some(held) if held.is(&etag) => {
+                held.confirmed_ns = confirmed_ns;
+                return Ok(());
             }
-            Err(error) => Err(error),
+            _ if self.unreadable == etag && !etag.is_empty() => return Ok(()),
+            held => match host::shared(&self.snapshot_key, |value| Held::take_over(held, value)) {
+                Ok((Ok(()), _)) | Err(HostError::NotFound) => {}
+                Ok((Err(why), _)) => {
+                    host::log(Level::Warn, &format!("policy: no snapshot from another worker: {why}"));
+                    self.unreadable = etag;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            },
         }
+        if let Some(held) = self.held.as_mut().filter(|held| held.is(&etag)) {
+            held.confirmed_ns = held.confirmed_ns.max(confirmed_ns);
+        }
+        Ok(())
     }
 }
 
 impl Held {
-    /// Takes over a shared value that was confirmed later than what is held, and parses it only if it is another version.
+    /// Takes over a snapshot that was confirmed later than what is held, and parses it only if it is another version.
     fn take_over(held: &mut Option<Self>, value: &[u8]) -> Result<(), &'static str> {
-        let shared = decode(value).ok_or("policy: the shared snapshot cannot be read")?;
+        let shared = decode(value).ok_or("it is cut off")?;
         match held {
             Some(held) if shared.confirmed_ns <= held.confirmed_ns => return Ok(()),
-            Some(held) if shared.etag == held.etag && !shared.etag.is_empty() => {
+            Some(held) if held.is(shared.etag) => {
                 held.confirmed_ns = shared.confirmed_ns;
                 return Ok(());
             }
             _ => {}
         }
         let snapshot: Snapshot =
-            serde_json::from_slice(shared.json).map_err(|_| "its snapshot is not one this filter understands")?;
+            serde_json::from_slice(shared.json).map_err(|_| "it is not one this filter understands")?;
         *held =
             Some(Self { snapshot: Rc::new(snapshot), etag: shared.etag.to_vec(), confirmed_ns: shared.confirmed_ns });
         Ok(())
+    }
+
+    /// It is the version of this etag.
+    fn is(&self, etag: &[u8]) -> bool {
+        self.etag == etag && !etag.is_empty()
     }
 
     fn age_ms(&self, now_ns: u64) -> u64 {
@@ -288,7 +304,23 @@ impl Held {
     }
 }
 
-/// The shared value: when it was confirmed, its etag with a length, and the snapshot as the sidecar wrote it.
+/// Publishes the answer of the poll sent at `sent_ns`, unless that of a later one stands there.
+fn publish(key: &str, sent_ns: u64, value: &[u8]) {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let version = match host::shared(key, decode_u64) {
+            Ok((Some(confirmed_ns), _)) if confirmed_ns >= sent_ns => return,
+            Ok((_, version)) => version,
+            Err(_) => Version::ANY,
+        };
+        match host::set_shared(key, value, version) {
+            Err(HostError::CasMismatch) => {}
+            _ => return,
+        }
+    }
+}
+
+/// A shared value: when it was confirmed, its etag with a length, and the snapshot as the sidecar wrote it, which the
+/// confirmation leaves out.
 struct Shared<'a> {
     confirmed_ns: u64,
     etag: &'a [u8],

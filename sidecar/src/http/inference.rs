@@ -101,10 +101,10 @@ async fn decide_and_act(services: &Services, caller: &Caller, request: Request) 
             exchange.feed(piece);
             if exchange.settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let fetched = fetch::whole(body, limits, look).await?;
+        let whole = fetch::whole(body, limits, look).await?;
         let policy = services.policy.current();
         step = exchange.finish(&env(services, caller, policy.view()));
-        Payload::Held(fetched)
+        Payload::Held(whole)
     } else {
         Payload::Flowing(Flowing::new(body, limits))
     };
