@@ -94,11 +94,14 @@ impl SseDecoder {
     }
 
     fn next_line(&mut self) -> Option<Bytes> {
-        if self.after_cr && self.buffer.first() == Some(&b'\n') {
-            self.buffer.advance(1);
-        }
-        if !self.buffer.is_empty() {
+        if self.after_cr
+            && let Some(first) = self.buffer.first()
+        {
+            // One line feed belongs to the carriage return; the next, though it come alone, does not.
             self.after_cr = false;
+            if *first == b'\n' {
+                self.buffer.advance(1);
+            }
         }
         let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
         let Some(found) = memchr::memchr2(b'\n', b'\r', unsearched) else {

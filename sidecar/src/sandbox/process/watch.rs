@@ -24,6 +24,8 @@ const EVERY: Duration = Duration::from_millis(100);
 const EVERY_IDLE: Duration = Duration::from_secs(1);
 /// Looking at the disk may take at most this part of the time: the next look waits so many times as long as the last took.
 const DISK_PATIENCE: u32 = 10;
+/// Measurements of memory that must all be over the limit.
+const MEMORY_LOOKS: u32 = 3;
 /// Looks in a row that may find open files on their way between processes, where more could hide behind them.
 const IN_FLIGHT_LOOKS: u32 = 3;
 
@@ -140,8 +142,21 @@ impl Watch {
         Ok((mapped.into_iter().map(|piece| piece.number).collect(), Held::of(pid, &self.elsewhere)?))
     }
 
-    /// Each step costs more than the one before, and is taken only if that one could not rule the strike out.
+    /// Processes are measured one after the other, and a page that is shared with a fork of the meantime counts more than
+    /// it should: only what is over in several measurements in a row is over.
     fn memory(&self) -> Option<Strike> {
+        let mut found = self.memory_once()?;
+        for _ in 1..MEMORY_LOOKS {
+            if found != Strike::Memory {
+                break;
+            }
+            found = self.memory_once()?;
+        }
+        Some(found)
+    }
+
+    /// Each step costs more than the one before, and is taken only if that one could not rule the strike out.
+    fn memory_once(&self) -> Option<Strike> {
         let sockets = Sockets::of(self.init);
         if sockets.count > u64::from(self.limits.open_files) {
             return Some(Strike::Sockets);

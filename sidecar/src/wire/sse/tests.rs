@@ -36,6 +36,7 @@ fn frames_of_every_dialect() {
     check("event:a\r\ndata:1\r\n\r\ndata: 2\r\n\r\n", &[("a", "1"), ("", "2")]);
     check("event: a\rdata: 1\r\rdata: 2\r\r", &[("a", "1"), ("", "2")]);
     check(": comment\n\nid: 7\nretry: 1\ndata: 1\ndata:  2\ndata\n\n", &[("", "1\n 2\n")]);
+    check("data: 1\r\n\ndata: 2\r\n\n", &[("", "1"), ("", "2")]);
     check("\u{feff}data: 1\n\n", &[("", "1")]);
     check("event: lonely\n\ndata: 1\n\n", &[("", "1")]);
 }
