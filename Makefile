@@ -83,7 +83,7 @@ lint: ## clippy on native and wasm, warnings are errors
 
 .PHONY: docs
 docs:
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 
 # Advisories need a database that CI does not reach. Not offline: the dependencies of other platforms count too.
 .PHONY: deny

@@ -1,6 +1,6 @@
 //! Starts the real parts for tests, in reading order:
 //!
-//! - [`bench`] measures what the sidecar costs.
+//! - [`mod@bench`] measures what the sidecar costs.
 //! - [`scripted_model`] plays models; it is the only part of a test that is not the real one.
 //! - [`client`] speaks plain HTTP/1.1, with more control over the bytes than an SDK gives.
 //! - [`stack`] starts scripted model, sidecar and Envoy, and ends them.
