@@ -59,7 +59,7 @@ test: check setup build sdk ## all that CI asks: check, unit, integration, end-t
 	cargo test --locked --workspace --no-fail-fast
 
 .PHONY: bench
-bench: setup filter ## measure, and write the table of docs/performance.md
+bench: setup wrk filter ## measure, and write the table of docs/performance.md
 	cargo build --locked --release -p sidecar -p tests --bins
 	tests/bench/run
 
@@ -105,6 +105,8 @@ fuzz-smoke: $(CARGO_FUZZ)
 clean: ## remove everything that was built, installed or kept by a run
 	rm -rf target filter/decision/fuzz/target .tools .otari tests/sdk/js/node_modules
 
+comma := ,
+
 # What the SDK suites need.
 .PHONY: sdk
 sdk: $(SDK_PYTHON) $(SDK_JS)
@@ -129,10 +131,18 @@ $(CARGO_DENY):
 $(CARGO_FUZZ):
 	cargo install cargo-fuzz --version $(CARGO_FUZZ_VERSION) --locked --quiet --root $(TOOLS)
 
+# $(call apt,PROGRAM,PACKAGE,WHAT TO DO OTHERWISE)
+define apt
+@command -v $(1) >/dev/null && exit 0; \
+if [ "$$(id -u)" = 0 ]; then sudo=; elif sudo -n true 2>/dev/null; then sudo='sudo -n'; else \
+	echo "$(1) is missing: install the package \`$(2)\`$(3)" >&2; exit 1; fi; \
+$$sudo apt-get update -qq && $$sudo apt-get install -y -qq $(2)
+endef
+
 .PHONY: bubblewrap
 bubblewrap:
-	@command -v bwrap >/dev/null && exit 0; \
-	if [ "$$(id -u)" = 0 ]; then sudo=; elif sudo -n true 2>/dev/null; then sudo='sudo -n'; else \
-		echo "bubblewrap is missing: install the package \`bubblewrap\`, or set sandbox.backend in the config file" >&2; \
-		exit 1; fi; \
-	$$sudo apt-get update -qq && $$sudo apt-get install -y -qq bubblewrap
+	$(call apt,bwrap,bubblewrap,$(comma) or set sandbox.backend in the config file)
+
+.PHONY: wrk
+wrk:
+	$(call apt,wrk,wrk)

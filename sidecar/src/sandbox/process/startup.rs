@@ -231,7 +231,7 @@ mod tests {
             "bwrap: Creating new namespace failed: Operation not permitted",
             "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC): No space left on device, max_user_namespaces",
             "bwrap: Can't mount proc on /newroot/proc: Operation not permitted",
-            "bwrap: Can't find source path /root/x: Permission denied",
+            "bwrap: Can't find source path /srv/x: Permission denied",
         ] {
             assert_ne!(diagnose(complaint).0, "unknown", "{complaint}");
         }
