@@ -11,6 +11,7 @@ mod fetch;
 mod health;
 mod inference;
 mod internal;
+mod linger;
 pub mod listener;
 mod refusal;
 mod tools;

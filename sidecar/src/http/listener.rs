@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::linger::Lingering;
 use crate::config::ListenAddress;
 use crate::private;
 
@@ -96,7 +97,7 @@ impl Listener {
     /// Serves until told to stop. Connections are tasks of `tasks`; this returns when no new one is accepted.
     pub async fn serve(self, router: Router, limits: ListenerLimits, ending: Ending, tasks: TaskTracker) {
         let room = Room::new(limits.max_connections);
-        let connection = Connection { router, limits, ending: ending.clone() };
+        let connection = Connection { router, limits, ending: ending.clone(), tasks: tasks.clone() };
         loop {
             let accepted = tokio::select! {
                 () = ending.stop.cancelled() => return,
@@ -178,6 +179,7 @@ struct Connection {
     router: Router,
     limits: ListenerLimits,
     ending: Ending,
+    tasks: TaskTracker,
 }
 
 impl Connection {
@@ -186,11 +188,12 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let reserved = place.reserved;
+        let tasks = self.tasks;
         let router = self.router.map_request(move |mut request: http::Request<Incoming>| {
             if reserved {
                 request.extensions_mut().insert(Reserved);
             }
-            request.map(Body::new)
+            request.map(|body| Body::new(Lingering::new(body, tasks.clone())))
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())

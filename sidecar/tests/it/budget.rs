@@ -60,6 +60,21 @@ async fn a_body_that_does_not_fit_beside_the_others_is_told_to_come_back() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_all_before_it_reads_gets_its_early_answer() {
+    let sidecar = start_with("max_body_bytes: 4096").await;
+    let body = vec![b' '; 8 << 20];
+    for hop in [&*sidecar.hop_secret, "wrong"] {
+        let mut stream = UnixStream::connect(sidecar.config.data_dir.join("sidecar.sock")).await.unwrap();
+        let head = format!("POST /v1/messages HTTP/1.1\r\nhost: s\r\nx-otari-hop: {hop}\r\notari-key: {KEY}\r\n");
+        stream.write_all(format!("{head}content-length: {}\r\n\r\n", body.len()).as_bytes()).await.unwrap();
+        stream.write_all(&body).await.unwrap();
+        let mut answer = Vec::new();
+        assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0);
+        assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_trickles_for_ever_has_a_deadline() {
     let limits = "http: {body_timeout_ms: 20000, body_deadline_ms: 200, drain_timeout_ms: 100}";
     let sidecar = start_with(limits).await;

@@ -1,9 +1,13 @@
 //! Stopping in good order.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use hyper::body::Frame;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
 
-use crate::support::{Upstream, start, start_with};
+use crate::support::{KEY, Upstream, start, start_with};
 
 const BODY: &str = "{\"model\":\"claude-x\",\"messages\":[]}";
 
@@ -34,6 +38,32 @@ async fn a_stream_that_does_not_end_is_given_up_at_the_deadline() {
     let _folder = sidecar.stopped().await;
     assert!(open.piece().await.is_err());
     pieces.closed().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_during_the_drain_is_not_waited_for() {
+    let sidecar = start_with("http: {drain_timeout_ms: 60000}").await;
+    // A model that takes the call and says nothing.
+    let model = UnixListener::bind(sidecar.config.model_socket()).unwrap();
+    let socket = sidecar.config.data_dir.join("sidecar.sock");
+    let mut client = UnixStream::connect(&socket).await.unwrap();
+    let head = format!("POST /v1/messages HTTP/1.1\r\nhost: s\r\nx-otari-hop: {}\r\n", sidecar.hop_secret);
+    let head = format!("{head}otari-key: {KEY}\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
+    client.write_all(head.as_bytes()).await.unwrap();
+    let (mut call, _) = model.accept().await.unwrap();
+    sidecar.stop();
+    // The listener goes when the sidecar has taken note.
+    while socket.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(client);
+    let mut sent = Vec::new();
+    let ended = async {
+        // The model sees its call end, too.
+        while call.read_buf(&mut sent).await.unwrap() > 0 {}
+        sidecar.stopped().await
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the drain ends with the last client");
 }
 
 #[tokio::test]
