@@ -7,7 +7,7 @@ use hyper::body::Frame;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::support::{KEY, Upstream, start, start_with};
+use crate::support::{KEY, Sidecar, Upstream, start, start_with};
 
 const BODY: &str = "{\"model\":\"claude-x\",\"messages\":[]}";
 
@@ -40,30 +40,45 @@ async fn a_stream_that_does_not_end_is_given_up_at_the_deadline() {
     pieces.closed().await;
 }
 
-#[tokio::test]
-async fn a_client_that_leaves_during_the_drain_is_not_waited_for() {
-    let sidecar = start_with("http: {drain_timeout_ms: 60000}").await;
-    // A model that takes the call and says nothing.
-    let model = UnixListener::bind(sidecar.config.model_socket()).unwrap();
-    let socket = sidecar.config.data_dir.join("sidecar.sock");
-    let mut client = UnixStream::connect(&socket).await.unwrap();
+/// A model that takes one call and answers it with these bytes, or not at all; gives the connection.
+async fn called(sidecar: &Sidecar, listener: &UnixListener, answer: &str) -> (UnixStream, UnixStream) {
+    let mut client = UnixStream::connect(sidecar.config.data_dir.join("sidecar.sock")).await.unwrap();
     let head = format!("POST /v1/messages HTTP/1.1\r\nhost: s\r\nx-otari-hop: {}\r\n", sidecar.hop_secret);
     let head = format!("{head}otari-key: {KEY}\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
     client.write_all(head.as_bytes()).await.unwrap();
-    let (mut call, _) = model.accept().await.unwrap();
-    sidecar.stop();
-    // The listener goes when the sidecar has taken note.
-    while socket.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let (mut model, _) = listener.accept().await.unwrap();
+    let mut seen = Vec::new();
+    while !seen.ends_with(BODY.as_bytes()) {
+        model.read_buf(&mut seen).await.unwrap();
     }
-    drop(client);
-    let mut sent = Vec::new();
-    let ended = async {
-        // The model sees its call end, too.
-        while call.read_buf(&mut sent).await.unwrap() > 0 {}
-        sidecar.stopped().await
-    };
-    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the drain ends with the last client");
+    model.write_all(answer.as_bytes()).await.unwrap();
+    let mut told = Vec::new();
+    while !answer.is_empty() && !told.ends_with(b"one\r\n") {
+        client.read_buf(&mut told).await.unwrap();
+    }
+    (client, model)
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_during_the_drain_is_not_waited_for() {
+    for answer in ["", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n"] {
+        let sidecar = start_with("http: {drain_timeout_ms: 60000}").await;
+        let listener = UnixListener::bind(sidecar.config.model_socket()).unwrap();
+        let (client, mut model) = called(&sidecar, &listener, answer).await;
+        let socket = sidecar.config.data_dir.join("sidecar.sock");
+        sidecar.stop();
+        // The listener goes when the sidecar has taken note.
+        while socket.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        drop(client);
+        let mut rest = Vec::new();
+        let ended = async {
+            while model.read_buf(&mut rest).await.unwrap() > 0 {}
+            sidecar.stopped().await
+        };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.expect("the drain ends with the last client");
+    }
 }
 
 #[tokio::test]

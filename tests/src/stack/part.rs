@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Fallible, Process, process, spawner};
+use super::{Fallible, Process, eventually, process, spawner};
 
 /// How long a process may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -61,16 +61,12 @@ impl Part {
         self.wait(GRACE);
     }
 
-    /// Asks the process to end, waits so long for it, and kills what is left of it. The exit code, if it ended by
-    /// itself.
-    pub fn stop(&self, grace: Duration) -> Option<i32> {
-        if self.is_running() {
-            self.signal(Signal::TERM);
-        }
-        let code = self.wait(grace);
-        self.signal(Signal::KILL);
-        self.wait(GRACE);
-        code
+    /// Asks the process to end, and waits so long for it. The exit code, if it ended by itself.
+    pub async fn stop(&self, grace: Duration) -> Option<i32> {
+        self.signal(Signal::TERM);
+        // Clients that were dropped before close their connections only while the runtime goes on.
+        eventually(grace, async || !self.is_running()).await;
+        self.exit_code()
     }
 
     /// The processes that descend from this one, such as sandboxes.
@@ -119,22 +115,25 @@ impl Part {
         }
     }
 
-    fn wait(&self, limit: Duration) -> Option<i32> {
+    fn exit_code(&self) -> Option<i32> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().ok().flatten().and_then(|status| status.code())
+    }
+
+    fn wait(&self, limit: Duration) {
         let end = Instant::now() + limit;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) => return status.code(),
-                Ok(None) if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
-                Ok(None) | Err(_) => return None,
-            }
+        while self.is_running() && Instant::now() < end {
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.stop(GRACE);
+        self.signal(Signal::TERM);
+        self.wait(GRACE);
+        self.signal(Signal::KILL);
+        self.wait(GRACE);
         if std::thread::panicking() {
             #[expect(clippy::print_stderr, reason = "the test runner captures it for the failing test")]
             {
