@@ -100,6 +100,7 @@ impl App {
             default_executor: config.code_execution_executor,
             sandbox_available: sandbox.is_some(),
             allowed_images: config.sandbox.allowed_images.clone(),
+            withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
             max_age: config.policy.max_age,
         };
         let policy = PolicyHolder::start(repository.clone(), Arc::clone(&parts.clock), basis).await?;

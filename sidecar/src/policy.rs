@@ -3,7 +3,7 @@
 //! INVARIANT: one version is one content. A change made by this process is in the snapshot before its answer leaves;
 //! one made by another process is in it one poll later; unconfirmed for `policy.max_age_ms`, it no longer counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub struct PolicyBasis {
     pub sandbox_available: bool,
     /// Images a policy may name.
     pub allowed_images: Vec<String>,
+    /// SHA-256 of credentials that are no keys and must not travel to a provider.
+    pub withheld: BTreeSet<String>,
     /// `policy.max_age_ms`.
     pub max_age: Duration,
 }
@@ -210,6 +212,7 @@ async fn read(repository: &Repository, basis: &PolicyBasis) -> Result<Edition, R
         sandbox_available: basis.sandbox_available,
         allowed_images: Vec::new(),
         keys,
+        withheld: basis.withheld.clone(),
         workspaces: workspaces.iter().map(|(id, policy)| (id.clone(), narrowed(policy))).collect(),
     };
     published.version = repository.version_of(&key_hash(&json(&published))).await?;

@@ -86,6 +86,15 @@ impl Decision {
     }
 }
 
+/// What keeps its declarations at the provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uninspected {
+    /// [`crate::format::Endpoint::Uninspected`].
+    Endpoint,
+    /// [`RequestView::stored_prompt`].
+    StoredPrompt,
+}
+
 /// Decides, in the order of admission: what needs no policy, what needs a sandbox, who runs it, may it run here.
 pub fn decide(input: &Input<'_>) -> Decision {
     let request = input.request;
@@ -96,6 +105,13 @@ pub fn decide(input: &Input<'_>) -> Decision {
                 "the request names two different containers of this gateway: name one, at the top level or in the tool",
             ),
         );
+    }
+    if request.stored_prompt && input.format == ApiFormat::Responses {
+        let at_provider =
+            decide_uninspected(Uninspected::StoredPrompt, input.workspace, input.static_pin, input.policy);
+        if at_provider.outcome != Outcome::Provider {
+            return at_provider;
+        }
     }
     if request.declarations.is_empty() {
         return if request.own_container.is_some() {
@@ -126,6 +142,37 @@ pub fn decide(input: &Input<'_>) -> Decision {
         Ok(run) => Decision { outcome: Outcome::Otari(run), reason },
         Err((reason, problem)) => Decision::refuse(reason, problem),
     }
+}
+
+/// Decides about what only the provider can see the declarations of: it may run code, unless a pin says who does.
+pub(crate) fn decide_uninspected(
+    what: Uninspected,
+    workspace: &str,
+    static_pin: Option<Preference>,
+    policy: PolicyView<'_>,
+) -> Decision {
+    let snapshot = match policy {
+        PolicyView::Fresh(snapshot) => snapshot,
+        PolicyView::Stale(_) => return Decision::undecided(Reason::PolicyStale),
+        PolicyView::Missing => return Decision::undecided(Reason::PolicyMissing),
+    };
+    let pin = static_pin.or_else(|| snapshot.workspaces.get(workspace)?.pin);
+    if !snapshot.sandbox_available || pin != Some(Preference::Otari) {
+        return Decision::provider(Reason::NotInference);
+    }
+    let refused = |message: &str| Problem::new(ProblemKind::PermissionDenied, Origin::Caller, message);
+    let problem = match what {
+        Uninspected::Endpoint => refused(
+            "the workspace is pinned to `otari`, and the provider would run the code of what this endpoint is sent: send \
+             each request by itself to the endpoint of its model, or have the workspace's pin changed",
+        ),
+        Uninspected::StoredPrompt => refused(
+            "the workspace is pinned to `otari`, and a stored prompt may bring tools that the provider runs: send its \
+             text as `instructions` and `input`, or have the workspace's pin changed",
+        )
+        .with_param("prompt"),
+    };
+    Decision::refuse(Reason::PinnedElsewhere, problem)
 }
 
 /// The two that a preference comes down to.

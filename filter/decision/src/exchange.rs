@@ -11,7 +11,7 @@ pub use head::RequestHead;
 pub use verdict::Verdict;
 
 use crate::config::{FilterConfig, ModelRoute, ProviderKind};
-use crate::decide::{self, Decision, Input, Outcome, Run};
+use crate::decide::{self, Decision, Input, Outcome, Run, Uninspected};
 use crate::format::{ApiFormat, Vocabulary};
 use crate::identity::{Identity, unknown_key};
 use crate::policy::PolicyView;
@@ -213,7 +213,11 @@ fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
         Ok(route) => route,
         Err((reason, problem)) => return refuse(facts.vocabulary, reason, problem),
     };
+    let static_pin = env.config.static_pins.get(&identity.workspace).copied();
     let decision = match facts.format {
+        None if facts.uninspected => {
+            decide::decide_uninspected(Uninspected::Endpoint, &identity.workspace, static_pin, env.policy)
+        }
         None => Decision::provider(Reason::NotInference),
         Some(format) => decide::decide(&Input {
             format,
@@ -221,7 +225,7 @@ fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
             header: facts.preference,
             provider: route.as_ref().map(|route| (route.kind, route.wires)),
             workspace: &identity.workspace,
-            static_pin: env.config.static_pins.get(&identity.workspace).copied(),
+            static_pin,
             policy: env.policy,
         }),
     };
@@ -236,8 +240,13 @@ fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
         (Outcome::Refuse(problem), _) => return refuse(facts.vocabulary, decision.reason, problem.clone()),
         (Outcome::Undecided, EnforcementPoint::Sidecar) => return policy_unavailable(facts.vocabulary),
         (Outcome::Undecided | Outcome::Otari(_), EnforcementPoint::Filter) => Target::Sidecar,
-        // The filter never touches a body: ids to resolve and names to change are the sidecar's.
-        (Outcome::Provider, EnforcementPoint::Filter) if renamed || request.needs_sidecar() => Target::Sidecar,
+        // The filter never touches a body: ids to resolve and names to change are the sidecar's. And so is a credential
+        // that came before the first snapshot, which may be a key of ours.
+        (Outcome::Provider, EnforcementPoint::Filter)
+            if renamed || request.needs_sidecar() || !facts.caller.carriers.can_be_told(env.policy.latest()) =>
+        {
+            Target::Sidecar
+        }
         (Outcome::Provider, _) => {
             let name = model.as_ref().map(|model| model.provider.clone());
             Target::Provider(name.filter(|_| env.config.providers_routed))

@@ -66,6 +66,9 @@ pub enum Endpoint {
     Files,
     /// The sidecar's own pages and endpoints.
     Control,
+    /// Requests to models that their provider takes apart later, or step by step: batches, assistants, agents. Code may
+    /// run there by declarations that nobody here has seen.
+    Uninspected,
     /// Everything else.
     Other,
     /// Some server could read it as this endpoint (`None`: it is too long and too odd to tell), but it is not spelled
@@ -89,7 +92,16 @@ impl Endpoint {
         match self {
             Self::Inference(format) => Some(format),
             Self::Misspelled(Some(place)) => place.endpoint.format(),
-            Self::Misspelled(None) | Self::Files | Self::Control | Self::Other => None,
+            Self::Misspelled(None) | Self::Files | Self::Control | Self::Uninspected | Self::Other => None,
+        }
+    }
+
+    /// A model may run code for it, or would if it were spelled right.
+    pub(crate) fn reaches_models(self) -> bool {
+        match self {
+            Self::Inference(_) | Self::Uninspected => true,
+            Self::Misspelled(Some(place)) => place.endpoint.reaches_models(),
+            Self::Misspelled(None) | Self::Files | Self::Control | Self::Other => false,
         }
     }
 }
@@ -119,6 +131,14 @@ const PLACES: &[Place] = &[
     Place { path: "messages", rooted: true, endpoint: Endpoint::Inference(ApiFormat::Messages) },
     Place { path: "chat/completions", rooted: true, endpoint: Endpoint::Inference(ApiFormat::ChatCompletions) },
     Place { path: "responses", rooted: true, endpoint: Endpoint::Inference(ApiFormat::Responses) },
+    Place { path: "messages/batches", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "batches", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "assistants", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "threads", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "conversations", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "evals", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "agents", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "sessions", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "files", rooted: true, endpoint: Endpoint::Files },
     Place { path: "containers", rooted: true, endpoint: Endpoint::Files },
     Place { path: "tools", rooted: true, endpoint: Endpoint::Control },

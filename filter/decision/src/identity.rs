@@ -60,7 +60,7 @@ pub fn credential<'a>(head: &RequestHead<'a>) -> Result<Option<&'a [u8]>, (Reaso
 /// The same, if the snapshot has it.
 pub(crate) fn known_credential<'a>(head: &RequestHead<'a>, snapshot: Option<&Snapshot>) -> Option<&'a [u8]> {
     let shown = credential(head).ok().flatten()?;
-    snapshot?.keys.contains_key(&key_hash(shown)).then_some(shown)
+    snapshot?.ends_here(&key_hash(shown)).then_some(shown)
 }
 
 /// What a head says about its caller, kept until the body is complete. Holds hashes, no keys.
@@ -101,9 +101,14 @@ impl Carriers {
         Self(keys.map(carrier).collect())
     }
 
+    /// Whether what they carry can be told to be ours or not.
+    pub(crate) fn can_be_told(&self, snapshot: Option<&Snapshot>) -> bool {
+        snapshot.is_some() || self.0.iter().all(|one| one.minted)
+    }
+
     /// Those that carry a key of ours: they end here.
     pub(crate) fn spent<'a>(&'a self, snapshot: Option<&'a Snapshot>) -> impl Iterator<Item = &'static str> + 'a {
-        let known = move |hash: &String| snapshot.is_some_and(|snapshot| snapshot.keys.contains_key(hash));
+        let known = move |hash: &String| snapshot.is_some_and(|snapshot| snapshot.ends_here(hash));
         self.0.iter().filter(move |one| one.minted || known(&one.hash)).map(|one| one.header)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: an unknown field is ignored, so that a filter can read a newer sidecar's snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -57,9 +57,19 @@ pub struct Snapshot {
     /// SHA-256 of a key in lower-case hex → its owner.
     #[serde(default)]
     pub keys: BTreeMap<String, KeyOwner>,
+    /// SHA-256 of what else must not travel to a provider though it names nobody there: the admin's credential.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub withheld: BTreeSet<String>,
     /// Workspaces that have a policy.
     #[serde(default)]
     pub workspaces: BTreeMap<String, WorkspacePolicy>,
+}
+
+impl Snapshot {
+    /// A credential with this SHA-256 ends at this gateway.
+    pub(crate) fn ends_here(&self, hash: &str) -> bool {
+        self.keys.contains_key(hash) || self.withheld.contains(hash)
+    }
 }
 
 /// Whom a key stands for.

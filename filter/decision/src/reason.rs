@@ -68,6 +68,7 @@ reasons! {
     // Refused by the rules of the executor.
     SandboxNotConfigured "sandbox_not_configured" "The request asks for a run here, but no sandbox is configured."
     PinConflict "pin_conflict" "The workspace pins who runs code, and the header asks for something else."
+    PinnedElsewhere "pinned_elsewhere" "The workspace pins code to this gateway, and the endpoint has it run by the provider."
     CannotCombine "cannot_combine" "The gateway's own code tool stands beside one the provider runs."
     ContainerNotAtProvider "container_not_at_provider" "A container of this gateway does not exist at the provider."
     ContainersDiffer "containers_differ" "The request names two containers of this gateway."

@@ -28,6 +28,8 @@ pub struct RequestView {
     pub minted_history: bool,
     /// `mcp_servers` or `mcp_server_ids` is there and not empty.
     pub mcp: bool,
+    /// `prompt` is there and not empty: on the Responses wire, a request kept at the provider, tools and all.
+    pub stored_prompt: bool,
     /// A tool of type [`WEB_SEARCH`] is declared.
     pub web_search: bool,
     /// `max_tool_iterations`, a field of this gateway's own.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use decision::identity::key_hash;
+
 /// Environment variables as they stood at start.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
@@ -51,6 +53,11 @@ impl Secret {
     /// The secret itself; the caller must not log it.
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Its SHA-256 in lower-case hex, as snapshots have it.
+    pub fn sha256(&self) -> String {
+        key_hash(self.0.as_bytes())
     }
 }
 

@@ -12,6 +12,9 @@ use super::{Input, RenderError, STREAM_IDLE_S, exact, local_reply, pipe, routes,
 const READ_AHEAD_BYTES: u32 = 1024 * 1024;
 /// For the whole head of a request to arrive.
 const HEADERS_TIMEOUT_S: u32 = 10;
+/// A model that broke off is told to the sidecar by the end of its connection, which Envoy delays so that answers in flight
+/// are read; nobody is nearer than the sidecar.
+const MODEL_CLOSE: &str = "0.1s";
 /// Idle client connections: whoever holds many of them keeps others out.
 const CLIENT_IDLE_S: u32 = 300;
 /// HTTP/2 streams of one client connection.
@@ -52,6 +55,7 @@ pub(super) fn model(input: &Input<'_>) -> Result<Value, RenderError> {
         "local_reply_config": local_reply::config(&input.filter),
         "route_config": routes::model(input),
         "http_filters": [router()],
+        "delayed_close_timeout": MODEL_CLOSE,
     });
     let mut listener = listener("model", pipe(&input.config.model_socket())?, connection_manager("model", manager));
     // A request that was taken is served to its end: its model calls are not refused for want of memory.

@@ -37,6 +37,7 @@ pub(super) fn config(filter: &FilterConfig) -> Value {
                 "the request is not valid HTTP, or one of its headers has a `_` in its name",
             ),
         ),
+        (flagged(CUT), upstream(ProblemKind::UpstreamFailed, "the model's server hung up before it had answered")),
         (status(502), upstream(ProblemKind::UpstreamFailed, "the model's server gave no valid answer")),
         (status(503), upstream(ProblemKind::Overloaded, unreachable)),
         (status(504), upstream(ProblemKind::UpstreamTimedOut, "the model's server took too long")),
@@ -87,8 +88,12 @@ fn speaks_anthropic(filter: &FilterConfig) -> Value {
 fn cut_at_the_sidecar() -> Value {
     json!({"and_filter": {"filters": [
         {"header_filter": {"header": {"name": header::ROUTE, "string_match": {"exact": header::ROUTE_SIDECAR}}}},
-        {"response_flag_filter": {"flags": CUT}},
+        flagged(CUT),
     ]}})
+}
+
+fn flagged(flags: &[&str]) -> Value {
+    json!({"response_flag_filter": {"flags": flags}})
 }
 
 fn status(status: u16) -> Value {

@@ -136,7 +136,7 @@ fn fallback_route(endpoint: Endpoint) -> &'static str {
         Endpoint::Inference(ApiFormat::ChatCompletions) => "/v1/chat/completions",
         Endpoint::Inference(ApiFormat::Responses) => "/v1/responses",
         Endpoint::Files => "files",
-        Endpoint::Control | Endpoint::Other | Endpoint::Misspelled(_) => "other",
+        Endpoint::Control | Endpoint::Uninspected | Endpoint::Other | Endpoint::Misspelled(_) => "other",
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) async fn serve(
     let ours = match caller.endpoint {
         // A misspelled path is refused there.
         Endpoint::Inference(_) | Endpoint::Misspelled(_) => true,
-        Endpoint::Other => sent_here,
+        Endpoint::Uninspected | Endpoint::Other => sent_here,
         Endpoint::Files | Endpoint::Control => false,
     };
     if !ours {

@@ -26,6 +26,7 @@ async fn holder(folder: &tempfile::TempDir, clock: &Arc<TurnedClock>) -> PolicyH
         default_executor: Preference::Auto,
         sandbox_available: true,
         allowed_images: vec!["small".to_owned()],
+        withheld: BTreeSet::new(),
         max_age: MAX_AGE,
     };
     PolicyHolder::start(repository, clock, basis).await.unwrap()

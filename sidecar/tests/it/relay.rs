@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use serde_json::json;
 
-use crate::support::{KEY, POLICY, Recorded, Sidecar, Upstream, start, start_with};
+use crate::support::{KEY, MASTER, POLICY, Recorded, Sidecar, Upstream, start, start_with};
 
 const BODY: &str = "{\"model\" : \"claude-x\",  \"max_tokens\":1.0, \"x\": 12345678901234567890123, \"messages\":[]}";
 
@@ -44,6 +44,19 @@ async fn body_path_and_client_headers_stay_and_ours_go() {
         assert!(!seen.headers.contains_key(gone), "{gone}");
     }
     assert!(!format!("{seen:?}").contains(KEY));
+}
+
+#[tokio::test]
+async fn the_admins_key_stays_here_where_keys_are_not_asked_for() {
+    let sidecar = start_with("identity: {mode: none}").await;
+    let upstream = upstream(&sidecar);
+    for header in ["authorization", "x-api-key"] {
+        let call = sidecar.bare_call("POST", "/v1/messages").header("x-otari-hop", &sidecar.hop_secret);
+        let value = if header == "x-api-key" { MASTER.to_owned() } else { format!("Bearer {MASTER}") };
+        assert_eq!(call.header(header, &value).body(BODY).send().await.status, 418);
+    }
+    assert_eq!(upstream.recorded().len(), 2);
+    assert!(!format!("{:?}", upstream.recorded()).contains(MASTER));
 }
 
 #[tokio::test]

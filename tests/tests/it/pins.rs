@@ -64,6 +64,24 @@ async fn a_pin_set_and_taken_away_is_followed_by_all_workers() {
 }
 
 #[tokio::test]
+async fn a_pin_also_governs_what_only_the_provider_can_look_into() {
+    let stack = start(Setup::default()).await;
+    let tag = tag();
+    let batch = json!({"model": "claude--text", "requests": [{"custom_id": tag, "params": question("claude--text", &tag, &[DATED])}]});
+    let call = || Call::post("/v1/messages/batches", &batch).header("anthropic-version", "2023-06-01");
+    in_force(&stack, call(), |answer| answer.status != 403).await;
+    let passed = seen(&stack, &tag).await.len();
+    assert_ne!(passed, 0, "without a pin it reaches the provider");
+    let answer = put(&stack, &json!({"enabled": true, "executor": "otari"})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    in_force(&stack, call(), |answer| answer.status == 403).await;
+    let passed = seen(&stack, &tag).await.len();
+    let message = refused(&stack.send(call()).await, 403, "permission_error");
+    assert!(message.contains("pinned"), "{message}");
+    assert_eq!(seen(&stack, &tag).await.len(), passed, "nobody was asked");
+}
+
+#[tokio::test]
 async fn a_pin_to_the_provider_holds_even_where_code_is_switched_off() {
     let stack = start(Setup::default()).await;
     let tag = tag();

@@ -53,6 +53,8 @@ pub(super) struct Facts {
     pub(super) preference: Option<Preference>,
     pub(super) caller: Caller,
     pub(super) content_length: Option<u64>,
+    /// The provider may run code for it that nobody here sees declared.
+    pub(super) uninspected: bool,
     /// The body may name a model.
     pub(super) reads_body: bool,
     /// Internal and control headers that are there.
@@ -76,6 +78,9 @@ impl Facts {
 /// credential would be among them.
 const PASSED_ON: [&[u8]; 7] = [b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"];
 
+/// Methods that start nothing at a provider.
+const READING: [&[u8]; 4] = [b"GET", b"HEAD", b"DELETE", b"OPTIONS"];
+
 /// Reads a head. `end_of_stream`: and there is no body.
 pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -> Opening {
     let endpoint = classify(head.first(":path"), &env.config.roots);
@@ -88,22 +93,23 @@ pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -
             return passed(HeaderEdits::to_own_route(&own_headers, env), Reason::NotInference);
         }
         _ if is_own_call(head, env) => return passed(HeaderEdits::removing(own_headers), Reason::OwnCall),
-        // In a mesh, only the inference endpoints are ours.
-        Endpoint::Misspelled(place)
-            if env.config.providers_routed || place.is_none() || endpoint.format().is_some() =>
-        {
+        // In a mesh, only what reaches a model is ours.
+        Endpoint::Misspelled(place) if env.config.providers_routed || place.is_none() || endpoint.reaches_models() => {
             return refused(misspelled(place, env));
         }
         Endpoint::Inference(format) => match served(head, format, end_of_stream) {
             Ok(format) => format,
             Err(problem) => return refused((Reason::MethodNotAllowed, problem)),
         },
-        Endpoint::Other if env.config.providers_routed && !PASSED_ON.contains(&head.first(":method")) => {
+        Endpoint::Other | Endpoint::Uninspected
+            if env.config.providers_routed && !PASSED_ON.contains(&head.first(":method")) =>
+        {
             return refused((Reason::MethodNotAllowed, not_allowed("this gateway does not serve this method")));
         }
-        Endpoint::Other | Endpoint::Misspelled(_) => None,
+        Endpoint::Other | Endpoint::Uninspected | Endpoint::Misspelled(_) => None,
     };
-    if format.is_none() && !env.config.providers_routed {
+    let uninspected = endpoint == Endpoint::Uninspected && !READING.contains(&head.first(":method"));
+    if format.is_none() && !uninspected && !env.config.providers_routed {
         // The mesh's own traffic: whoever it is for, only what is ours stays behind.
         return match keep_keys_here(head, known_credential(head, env.policy.latest())) {
             Ok(()) => passed(HeaderEdits::to_mesh(&own_headers, &Carriers::read(head), env), Reason::NotInference),
@@ -111,7 +117,7 @@ pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -
         };
     }
     match facts(head, format, vocabulary, own_headers, env) {
-        Ok(facts) => Opening::Facts(Box::new(facts)),
+        Ok(facts) => Opening::Facts(Box::new(Facts { uninspected, ..facts })),
         Err(refusal) => refused(refusal),
     }
 }
@@ -161,7 +167,7 @@ fn facts(
         return Err((Reason::BodyEncoded, Problem::new(ProblemKind::UnsupportedMediaType, Origin::Caller, message)));
     }
     let content_length = std::str::from_utf8(head.first("content-length")).ok().and_then(|text| text.parse().ok());
-    Ok(Facts { format, vocabulary, preference, caller, content_length, reads_body, own_headers })
+    Ok(Facts { format, vocabulary, preference, caller, content_length, uninspected: false, reads_body, own_headers })
 }
 
 /// The wish about who runs code, from either spelling of the header.

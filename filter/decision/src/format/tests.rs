@@ -83,6 +83,10 @@ fn an_endpoint_has_one_spelling() {
 
 #[test]
 fn files_and_control_by_whole_segments() {
+    for path in ["/v1/messages/batches", "/api/v1/batches", "/v1/threads/t/runs", "/v1/assistants?limit=1"] {
+        check(path, Endpoint::Uninspected);
+    }
+    assert!(matches!(classify(b"/v1/messages//batches", &default_roots()), Endpoint::Misspelled(_)));
     check("/v1/files", Endpoint::Files);
     check("/v1/files/file-otr1/content", Endpoint::Files);
     check("/v1/files/File-X.y~z", Endpoint::Files);
@@ -120,8 +124,6 @@ fn files_and_control_by_whole_segments() {
 fn what_nobody_reads_as_an_endpoint_is_other() {
     for path in [
         "/v1/messages/count_tokens",
-        "/v1/messages/batches",
-        "/v1/messages//batches",
         "/v1/responses/resp_1",
         "/v1/models/org%2Fmodel",
         "/v1/models/org%2Ffiles",

@@ -133,6 +133,7 @@ impl Schema {
                 match flag {
                     Flag::Mcp => self.view.mcp = true,
                     Flag::Skills => self.view.skills = true,
+                    Flag::StoredPrompt => self.view.stored_prompt = true,
                 }
                 Ok(Plan::Skip)
             }

@@ -34,6 +34,7 @@ pub(super) enum Node {
 pub(super) enum Flag {
     Mcp,
     Skills,
+    StoredPrompt,
 }
 
 /// A place whose value matters.
@@ -86,6 +87,7 @@ pub(super) const fn keys(node: Node) -> &'static [(&'static str, Slot)] {
             ("mcp_servers", Slot::Flagged(Flag::Mcp)),
             ("mcp_server_ids", Slot::Flagged(Flag::Mcp)),
             ("max_tool_iterations", Slot::MaxToolIterations),
+            ("prompt", Slot::Flagged(Flag::StoredPrompt)),
             ("messages", Slot::Once),
             ("input", Slot::Once),
         ],

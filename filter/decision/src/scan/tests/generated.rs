@@ -122,6 +122,7 @@ const KEYS: &[&str] = &[
     "container",
     "mcp_servers",
     "mcp_server_ids",
+    "prompt",
     "max_tool_iterations",
     "messages",
     "input",

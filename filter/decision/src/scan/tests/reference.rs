@@ -20,6 +20,7 @@ pub(super) fn view(dom: &Value) -> Option<RequestView> {
         },
         stream: root.get("stream") == Some(&Value::Bool(true)),
         mcp: ["mcp_servers", "mcp_server_ids"].iter().any(|key| is_filled(root.get(*key))),
+        stored_prompt: is_filled(root.get("prompt")),
         tool_choice: choice(root.get("tool_choice")),
         ..RequestView::default()
     };
