@@ -8,6 +8,7 @@ mod verdict;
 
 pub use edits::HeaderEdits;
 pub use head::RequestHead;
+pub(crate) use head::came_twice;
 pub use verdict::Verdict;
 
 use crate::config::{FilterConfig, ModelRoute, ProviderKind};

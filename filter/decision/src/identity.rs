@@ -9,7 +9,7 @@ pub(crate) use leak::keep_keys_here;
 use sha2::{Digest, Sha256};
 
 use crate::config::IdentityConfig;
-use crate::exchange::RequestHead;
+use crate::exchange::{RequestHead, came_twice};
 use crate::header;
 use crate::policy::{PolicyView, Snapshot};
 use crate::problem::{Origin, Problem, ProblemKind};
@@ -53,6 +53,10 @@ pub fn request_id(value: &[u8]) -> Option<&str> {
 pub fn credential<'a>(head: &RequestHead<'a>) -> Result<Option<&'a [u8]>, (Reason, Problem)> {
     let own = head.single(header::KEY)?.map(strip_bearer);
     let token = head.single(header::AUTHORIZATION)?.and_then(bearer);
+    // Envoy joins what came twice, and no bearer token has a comma.
+    if token.is_some_and(|token| token.contains(&b',')) {
+        return Err(came_twice(header::AUTHORIZATION));
+    }
     let api_key = head.single(header::API_KEY)?.map(<[u8]>::trim_ascii);
     Ok([own, token, api_key].into_iter().flatten().find(|key| !key.is_empty()))
 }

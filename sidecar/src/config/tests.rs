@@ -160,8 +160,8 @@ models:
             OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
             OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
             OTARI_LOG_FORMAT: `xml`: write one of text, json
-            OTARI_BOOTSTRAP_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
-            OTARI_MASTER_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks
+            OTARI_BOOTSTRAP_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks and commas
+            OTARI_MASTER_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks and commas
             policy.max_age_ms: `200`: a snapshot would be too old before the next poll: write at least twice policy.poll_ms
         "#]],
     );

@@ -26,10 +26,12 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 pub(super) const FILTER: &str = "otari";
 
 pub(super) fn public(input: &Input<'_>) -> Result<Value, RenderError> {
-    let mut stripped: Vec<Value> = header::INTERNAL.iter().map(|name| json!({"remove": name})).collect();
+    let mut internal = header::INTERNAL.to_vec();
     if let IdentityConfig::Header { user, workspace } = &input.filter.identity {
-        stripped.extend([json!({"remove": user}), json!({"remove": workspace})]);
+        internal.extend([user.as_str(), workspace.as_str()]);
     }
+    let mut stripped: Vec<Value> = internal.iter().map(|name| json!({"remove": name})).collect();
+    stripped.push(json!({"remove_on_match": {"key_matcher": {"safe_regex": {"regex": folding_to(&internal)}}}}));
     // From an address it takes for internal, Envoy lets these change timeouts and retries; nothing may run twice.
     stripped.push(json!({"remove_on_match": {"key_matcher": {"prefix": "x-envoy-"}}}));
     let manager = json!({
@@ -92,8 +94,8 @@ fn connection_manager(name: &str, own: Value) -> Value {
         "path_with_escaped_slashes_action": "KEEP_UNCHANGED",
         "common_http_protocol_options": {
             "idle_timeout": seconds(CLIENT_IDLE_S),
-            // Servers that fold `_` into `-` would read `x_otari_route` as ours.
-            "headers_with_underscores_action": "REJECT_REQUEST",
+            // Coding agents send `session_id`; the names that a server could fold into ours are stripped.
+            "headers_with_underscores_action": "ALLOW",
         },
         "http2_protocol_options": {
             "max_concurrent_streams": MAX_STREAMS,
@@ -106,6 +108,13 @@ fn connection_manager(name: &str, own: Value) -> Value {
         manager.extend(own);
     }
     manager
+}
+
+/// Matches the names that become one of these for a server that reads `_` as `-`.
+fn folding_to(names: &[&str]) -> String {
+    let folded: Vec<String> =
+        names.iter().map(|name| routes::quote(name).replace("\\-", "[-_]").replace("\\_", "[-_]")).collect();
+    folded.join("|")
 }
 
 fn wasm(input: &Input<'_>) -> Result<Value, RenderError> {

@@ -30,13 +30,7 @@ pub(super) fn config(filter: &FilterConfig) -> Value {
         (status(404), caller(ProblemKind::NotFound, "this gateway serves no such path")),
         (status(408), caller(ProblemKind::InvalidRequest, "the request did not arrive in time")),
         (status(431), caller(ProblemKind::InvalidRequest, "the request's headers are too large")),
-        (
-            status(400),
-            caller(
-                ProblemKind::InvalidRequest,
-                "the request is not valid HTTP, or one of its headers has a `_` in its name",
-            ),
-        ),
+        (status(400), caller(ProblemKind::InvalidRequest, "the request is not valid HTTP")),
         (flagged(CUT), upstream(ProblemKind::UpstreamFailed, "the model's server hung up before it had answered")),
         (status(502), upstream(ProblemKind::UpstreamFailed, "the model's server gave no valid answer")),
         (status(503), upstream(ProblemKind::Overloaded, unreachable)),

@@ -171,7 +171,7 @@ pub(super) fn overwrite(name: &str, value: &str) -> Value {
     json!({"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"})
 }
 
-fn quote(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::new();
     for letter in text.chars() {
         if !letter.is_ascii_alphanumeric() && letter != '/' {

@@ -122,6 +122,18 @@ async fn a_body_over_the_cap_is_a_413_in_the_callers_words() {
 }
 
 #[tokio::test]
+async fn underscores_in_header_names_pass_unless_they_spell_ours() {
+    let (stack, tag) = (shared().await, tag());
+    let request = question("claude--text", &tag, &[]);
+    let call =
+        ask(&request).header("session_id", "s-1").header("x_otari_route", "sidecar").header("x-otari_hop", "guess");
+    assert_eq!(stack.send(call).await.status, 200);
+    let record = seen(&stack, &tag).await.remove(0);
+    untouched(&record, "/v1/messages", request.to_string().as_bytes());
+    assert!(record.headers.contains(&("session_id".to_owned(), "s-1".to_owned())), "{:?}", record.headers);
+}
+
+#[tokio::test]
 async fn an_empty_or_broken_body_is_a_400() {
     let stack = shared().await;
     for body in ["", " ", "{", "[]", "null", "\"a\"", "{\"model\":}", "{} {}", "{\"model\":\"text\"}x", "\u{feff}{}"] {

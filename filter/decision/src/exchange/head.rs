@@ -27,11 +27,7 @@ impl<'a> RequestHead<'a> {
     pub(crate) fn single(&self, name: &str) -> Result<Option<&'a [u8]>, (Reason, Problem)> {
         let mut values = self.values(name);
         let value = values.next();
-        if values.next().is_some() {
-            let message = format!("the header `{name}` came more than once: send it once");
-            return Err((Reason::HeaderDuplicate, Problem::invalid(message)));
-        }
-        Ok(value)
+        if values.next().is_some() { Err(came_twice(name)) } else { Ok(value) }
     }
 
     fn first(&self, name: &str) -> &'a [u8] {
@@ -41,6 +37,12 @@ impl<'a> RequestHead<'a> {
     fn has(&self, name: &str) -> bool {
         self.values(name).next().is_some()
     }
+}
+
+/// The refusal of a header that may come once.
+pub(crate) fn came_twice(name: &str) -> (Reason, Problem) {
+    let message = format!("the header `{name}` came more than once: send it once");
+    (Reason::HeaderDuplicate, Problem::invalid(message))
 }
 
 /// What is kept of a head until the body is complete.
