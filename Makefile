@@ -52,7 +52,7 @@ filter: ## build target/filter.wasm
 .PHONY: run
 run: setup filter ## start everything in the foreground; CONFIG=path/otari.yaml for your own configuration
 	@$(if $(filter dev,$(PROFILE)),cargo build --locked --workspace --all-targets,cargo build --locked --profile $(PROFILE) -p sidecar -p tests --bins)
-	@OTARI_BIN_DIR=$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) exec envoy/run $(CONFIG)
+	@BIN_DIR=$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) exec envoy/run $(CONFIG)
 
 .PHONY: test
 test: check setup build sdk ## all that CI asks: check, unit, integration, end-to-end and SDK tests

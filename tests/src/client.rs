@@ -1,6 +1,8 @@
-//! A small HTTP/1.1 client for tests: chunk boundaries, early leaving and raw bytes are in the test's hand.
+//! A small HTTP client for tests: chunk boundaries, early leaving and raw bytes are in the test's hand.
 //!
 //! INVARIANT: no retry, no redirect, no pool; a connection closes when its value is dropped, whatever it is doing.
+
+mod http2;
 
 use std::convert::Infallible;
 use std::io;
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{Method, Request};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -263,13 +265,13 @@ impl Connection {
         timed(self.sender.ready()).await?.map_err(io::Error::other)?;
         let response = timed(self.sender.send_request(call.request(&self.host)?)).await?.map_err(io::Error::other)?;
         let (head, body) = response.into_parts();
-        let headers = head
-            .headers
-            .iter()
-            .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-            .collect();
-        Ok((head.status.as_u16(), headers, body))
+        Ok((head.status.as_u16(), header_pairs(&head.headers), body))
     }
+}
+
+fn header_pairs(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
 impl Drop for Connection {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-/// A program of this workspace: beside the running one, or in `OTARI_BIN_DIR`.
+/// A program of this workspace: beside the running one, or in `BIN_DIR`.
 pub fn binary(name: &str) -> Result<PathBuf, String> {
-    let folder = if let Some(folder) = std::env::var_os("OTARI_BIN_DIR") {
+    let folder = if let Some(folder) = std::env::var_os("BIN_DIR") {
         PathBuf::from(folder)
     } else {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -12,7 +12,7 @@ pub fn binary(name: &str) -> Result<PathBuf, String> {
         let folder = own.parent().unwrap_or(Path::new("."));
         if folder.ends_with("deps") { folder.parent().unwrap_or(folder).to_owned() } else { folder.to_owned() }
     };
-    present(folder.join(name), "run `make build`, or set OTARI_BIN_DIR to the folder of the programs")
+    present(folder.join(name), "run `make build`, or set BIN_DIR to the folder of the programs")
 }
 
 /// Envoy: `ENVOY_BIN`, or the one that the Makefile installs.

@@ -2,7 +2,7 @@
 
 use harness::client::{Call, raw};
 use harness::stack::{Setup, Stack};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{DATED, ask, question, ran_here, refused, seen, shared, start, tag, untouched};
 
@@ -177,16 +177,19 @@ async fn trailers_do_not_slip_past_the_decision() {
 #[tokio::test]
 async fn http2_requests_are_decided_too_trailers_or_not() {
     let stack = shared().await;
-    let body = question("code-once", &tag(), &[DATED]).to_string();
-    let output = std::process::Command::new("curl")
-        .args(["--silent", "--show-error", "--http2-prior-knowledge", "--max-time", "60"])
-        .args(["-H", &format!("authorization: Bearer {}", stack.key()), "-H", "content-type: application/json"])
-        .args(["--data-binary", &body, &format!("{}/v1/messages", stack.base_url())])
-        .output()
-        .unwrap();
-    let message: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    assert!(ran_here(&message), "{message}");
+    for trailers in [&[][..], &[("x-otari-route", "provider"), ("x-otari-provider", "anthropic")]] {
+        let (first, second) = (tag(), tag());
+        let claimed = ask(&question("code-once", &first, &[DATED])).bearer(stack.key());
+        let answer = claimed.send_http2(stack.address(), trailers).await.unwrap();
+        assert!(ran_here(&answer.json()), "{trailers:?}: {}", answer.text());
+        let request = question("claude--text", &second, &[DATED]);
+        let passed = ask(&request).bearer(stack.key()).send_http2(stack.address(), trailers).await.unwrap();
+        assert_eq!(passed.status, 200, "{trailers:?}: {}", passed.text());
+        untouched(&seen(&stack, &second).await[0], "/v1/messages", request.to_string().as_bytes());
+        let empty = Call::post_bytes("/v1/messages", "").bearer(stack.key());
+        refused(&empty.send_http2(stack.address(), trailers).await.unwrap(), 400, "invalid_request_error");
+    }
+    assert_eq!(stack.vm_reloads().await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -51,6 +51,13 @@ async fn make_run_comes_up_answers_and_leaves_nothing() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .process_group(0);
+    // Nor those of its cargo, on which build scripts depend: with them half of the dependencies would be built anew.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_") && !matches!(&*name, "CARGO_HOME" | "CARGO_TARGET_DIR") {
+            command.env_remove(&*name);
+        }
+    }
     let mut run = MakeRun(command.spawn().unwrap());
     let output = run.0.stdout.take().unwrap();
     let said = tokio::task::spawn_blocking(move || {
