@@ -4,8 +4,6 @@
 
 mod tools;
 
-use std::borrow::Cow;
-
 use decision::decide::Run;
 use decision::problem::Problem;
 use serde_json::value::RawValue;
@@ -71,19 +69,22 @@ fn history(messages: &RawValue, hint: Option<&str>) -> Option<Vec<u8>> {
     let Some(hint) = hint else { return Some(entries.as_bytes().to_vec()) };
     let list: Vec<&RawValue> = serde_json::from_str(text).ok()?;
     let hinted = list.iter().find_map(|message| Some((*message, with_hint(message, hint)?)));
-    let (before, edited, after) = match hinted {
-        Some((message, edited)) => {
-            let place = span(entries.as_bytes(), message.get())?;
-            (entries.get(..place.start)?, edited, Cow::Borrowed(entries.get(place.end..)?))
-        }
-        None => {
-            let mut own = Vec::new();
-            push_json(&mut own, &json!({"role": "system", "content": hint}));
-            let rest = if entries.is_empty() { Cow::Borrowed("") } else { Cow::Owned(format!(",{entries}")) };
-            ("", own, rest)
-        }
-    };
-    Some([before.as_bytes(), &edited, after.as_bytes()].concat())
+    if let Some((message, edited)) = hinted {
+        return replaced(entries, message.get(), &edited);
+    }
+    let mut history = Vec::new();
+    push_json(&mut history, &json!({"role": "system", "content": hint}));
+    if !entries.is_empty() {
+        history.push(b',');
+        history.extend_from_slice(entries.as_bytes());
+    }
+    Some(history)
+}
+
+/// A text with a part of it, which was borrowed from it, replaced.
+fn replaced(whole: &str, part: &str, by: &[u8]) -> Option<Vec<u8>> {
+    let place = span(whole.as_bytes(), part)?;
+    Some([whole.get(..place.start)?.as_bytes(), by, whole.get(place.end..)?.as_bytes()].concat())
 }
 
 /// A system message with the hint behind its text; `None` for any other message.
@@ -94,24 +95,19 @@ fn with_hint(message: &RawValue, hint: &str) -> Option<Vec<u8>> {
     }
     let content = fields.get("content")?.get();
     let mut edited = Vec::new();
-    match inside_array(content) {
-        Some(parts) => {
-            edited.extend_from_slice(b"[");
-            edited.extend_from_slice(parts.as_bytes());
-            if !parts.is_empty() {
-                edited.push(b',');
-            }
-            push_json(&mut edited, &json!({"type": "text", "text": hint}));
-            edited.push(b']');
+    if let Some(parts) = inside_array(content) {
+        edited.push(b'[');
+        edited.extend_from_slice(parts.as_bytes());
+        if !parts.is_empty() {
+            edited.push(b',');
         }
-        None => {
-            let text: String = serde_json::from_str(content).ok()?;
-            push_json(&mut edited, &format!("{text}\n\n{hint}"));
-        }
+        push_json(&mut edited, &json!({"type": "text", "text": hint}));
+        edited.push(b']');
+    } else {
+        let text: String = serde_json::from_str(content).ok()?;
+        push_json(&mut edited, &format!("{text}\n\n{hint}"));
     }
-    let message = message.get();
-    let place = span(message.as_bytes(), content)?;
-    Some([message.get(..place.start)?.as_bytes(), &edited, message.get(place.end..)?.as_bytes()].concat())
+    replaced(message.get(), content, &edited)
 }
 
 #[cfg(test)]

@@ -31,12 +31,13 @@ pub(super) fn read_show(fields: &mut Fields<'_>) -> Result<Show, Problem> {
 
 /// Refuses what cannot be combined with a run here, whatever wire the model speaks.
 pub(super) fn check_servable(fields: &Fields<'_>) -> Result<(), Problem> {
-    if fields.read::<Value>("n").is_some_and(|n| n.as_u64() != Some(1)) {
+    let given = |name: &str| fields.read::<Value>(name).filter(|value| !value.is_null());
+    if given("n").is_some_and(|n| n != 1) {
         let message = "`n` must be 1 where code runs at this gateway: ask several times for several answers";
         return Err(Problem::invalid(message).with_param("n"));
     }
     for name in ["functions", "function_call"] {
-        if fields.read::<Value>(name).is_some_and(|value| !value.is_null()) {
+        if given(name).is_some() {
             let message = format!(
                 "`{name}` cannot be combined with code that runs at this gateway: use `tools` and `tool_choice`"
             );

@@ -30,7 +30,7 @@ pub struct StreamState {
     finish_reason: Option<String>,
     usage: Value,
     /// What came with the reason and after it.
-    closing: Extras,
+    closing: Box<Extras>,
     ended: bool,
     size: usize,
     limit: usize,
@@ -89,7 +89,7 @@ impl StreamState {
             calls: Vec::new(),
             finish_reason: None,
             usage: Value::Null,
-            closing: Extras::default(),
+            closing: Box::default(),
             ended: false,
             size: 0,
             limit: max_answer_bytes,
@@ -179,7 +179,7 @@ impl StreamState {
         }
         if let Some(reason) = &self.finish_reason {
             self.ended = true;
-            self.turn.ended(reason, &self.usage, std::mem::take(&mut self.closing), events);
+            self.turn.ended(reason, &self.usage, std::mem::take(&mut *self.closing), events);
         }
     }
 }

@@ -39,8 +39,8 @@ pub struct ChatWriter {
 
 #[derive(Debug)]
 enum Form {
-    Stream(StreamForm),
-    Whole(WholeForm),
+    Stream(Box<StreamForm>),
+    Whole(Box<WholeForm>),
 }
 
 /// What both forms share.
@@ -80,9 +80,9 @@ impl ChatWriter {
     pub fn new(options: WriterOptions) -> Self {
         let WriterOptions { wire: _, streamed, native: _, show, model, request_id, ids, clock } = options;
         let form = if streamed {
-            Form::Stream(StreamForm::new(show.usage, request_id))
+            Form::Stream(Box::new(StreamForm::new(show.usage, request_id)))
         } else {
-            Form::Whole(WholeForm::default())
+            Form::Whole(Box::default())
         };
         let answer = Answer { model, show, ids, clock, line_feeds: None, between_turns: false, runs: Vec::new() };
         Self { answer, form, open_call: None }

@@ -6,12 +6,8 @@ use super::*;
 use crate::wire::model_request::{Show, TurnKind};
 
 fn run(claimed: &[u32], hint: Option<&str>) -> Run {
-    let declaration = |index: &u32| ToolDeclaration {
-        index: *index,
-        keyword: Keyword::Interpreter,
-        name: None,
-        purpose_hint: None,
-    };
+    let declaration =
+        |index: &u32| ToolDeclaration { index: *index, keyword: Keyword::Interpreter, name: None, purpose_hint: None };
     Run {
         dialect: Dialect::Plain,
         claimed: claimed.iter().map(declaration).collect(),
@@ -39,8 +35,8 @@ fn check(body: &str, run: &Run, expected: Expect) {
     expected.assert_eq(&bodies.join("\n"));
 }
 
-/// What the model is told of tools and choice, each time.
-fn check_choice(tools: &str, choice: &str, expected: Expect) {
+/// The choice that the model is given, each time.
+fn choices(tools: &str, choice: &str) -> String {
     let body = format!(r#"{{"tools":[{tools}{{"type":"code_interpreter"}}],"tool_choice":{choice},"messages":[]}}"#);
     let claimed = u32::from(!tools.is_empty());
     let prepared = prepared(&body, &run(&[claimed], None)).expect("a request");
@@ -48,7 +44,11 @@ fn check_choice(tools: &str, choice: &str, expected: Expect) {
         let body: Value = serde_json::from_slice(&prepared.request.body(kind)).expect("JSON");
         body.get("tool_choice").map_or_else(|| "-".to_owned(), Value::to_string)
     });
-    expected.assert_eq(&choices.join("\n"));
+    choices.join("\n")
+}
+
+fn check_choice(tools: &str, choice: &str, expected: Expect) {
+    expected.assert_eq(&choices(tools, choice));
 }
 
 const LOOKUP: &str = r#"{"type":"function","function":{"name":"lookup"}},"#;
@@ -59,7 +59,10 @@ fn members_and_history_keep_their_bytes_and_ours_go() {
         r#"{"model":"m","future": {"a" : 1.0, "b":1e2},"otari_include":["code_execution"],"container":"otari_cntr_1","n":1,
             "max_tool_iterations":3,"messages":[ {"role":"user","content":"\u00e9"} ],"tools":[{"type":"code_interpreter"}]}"#,
         &run(&[0], None),
-        expect![[]],
+        expect![[r#"
+            {"model":"m","future":{"a" : 1.0, "b":1e2},"n":1,"tools":[<code_execution>],"messages":[{"role":"user","content":"\u00e9"}]}
+            {"model":"m","future":{"a" : 1.0, "b":1e2},"n":1,"tools":[<code_execution>],"messages":[{"role":"user","content":"\u00e9"}]}
+            {"model":"m","future":{"a" : 1.0, "b":1e2},"n":1,"messages":[{"role":"user","content":"\u00e9"}]}"#]],
     );
 }
 
@@ -70,7 +73,14 @@ fn the_usage_of_a_stream_is_always_asked_for_and_shown_to_who_wants_it() {
             r#"{{"stream":true{options},"messages":[],"tools":[{LOOKUP}{{"type":"code_interpreter"}}],"parallel_tool_calls":false}}"#
         )
     };
-    check(&body(r#","stream_options":{"include_obfuscation":false}"#), &run(&[1], None), expect![[]]);
+    check(
+        &body(r#","stream_options":{"include_obfuscation":false}"#),
+        &run(&[1], None),
+        expect![[r#"
+        {"stream":true,"stream_options":{"include_obfuscation":false,"include_usage":true},"tools":[{"type":"function","function":{"name":"lookup"}},<code_execution>],"parallel_tool_calls":false,"messages":[]}
+        {"stream":true,"stream_options":{"include_obfuscation":false,"include_usage":true},"tools":[{"type":"function","function":{"name":"lookup"}},<code_execution>],"parallel_tool_calls":false,"messages":[]}
+        {"stream":true,"stream_options":{"include_obfuscation":false,"include_usage":true},"tools":[{"type":"function","function":{"name":"lookup"}}],"parallel_tool_calls":false,"messages":[]}"#]],
+    );
     let shown = |options: &str| prepared(&body(options), &run(&[1], None)).expect("a request").show;
     assert_eq!(shown(""), Show::default());
     assert_eq!(shown(r#","stream_options":{"include_usage":true}"#), Show { usage: true, ..Show::default() });
@@ -85,18 +95,54 @@ fn a_choice_that_names_a_claimed_declaration_is_forced_once_and_means_our_functi
         r#"{"type":"function","function":{"name":"code_execution"}}"#,
         r#"{"type":"function","function":{"name":"code_interpreter"}}"#,
     ] {
-        check_choice("", choice, expect![[]]);
+        let named = r#"{"type":"function","function":{"name":"code_execution"}}"#;
+        assert_eq!(choices("", choice), format!("{named}\n\"auto\"\n-"), "{choice}");
     }
-    check_choice("", r#""required""#, expect![[]]);
-    check_choice(LOOKUP, r#""required""#, expect![[]]);
-    check_choice(LOOKUP, r#"{"type":"function","function":{"name":"lookup"}}"#, expect![[]]);
-    check_choice(LOOKUP, "null", expect![[]]);
+    check_choice(
+        "",
+        r#""required""#,
+        expect![[r#"
+        "required"
+        "auto"
+        -"#]],
+    );
+    check_choice(
+        LOOKUP,
+        r#""required""#,
+        expect![[r#"
+        "required"
+        "auto"
+        "auto""#]],
+    );
+    check_choice(
+        LOOKUP,
+        r#"{"type":"function","function":{"name":"lookup"}}"#,
+        expect![[r#"
+        {"type":"function","function":{"name":"lookup"}}
+        {"type":"function","function":{"name":"lookup"}}
+        {"type":"function","function":{"name":"lookup"}}"#]],
+    );
+    check_choice(
+        LOOKUP,
+        "null",
+        expect![[r"
+        -
+        -
+        -"]],
+    );
 }
 
 #[test]
 fn a_callers_own_function_of_the_name_stays_its_own() {
     let own = r#"{"type":"function","function":{"name":"code_execution"}},"#;
-    check_choice(own, r#"{"type":"function","function":{"name":"code_execution"}}"#, expect![[]]);
+    check_choice(
+        own,
+        r#"{"type":"function","function":{"name":"code_execution"}}"#,
+        expect![[r#"
+        {"type":"function","function":{"name":"code_execution"}}
+        {"type":"function","function":{"name":"code_execution"}}
+        {"type":"function","function":{"name":"code_execution"}}"#]],
+    );
     let body = format!(r#"{{"messages":[],"tools":[{own}{{"type":"code_interpreter"}}]}}"#);
     assert_eq!(prepared(&body, &run(&[1], None)).expect("a request").tool_name, "otari_code_execution_1");
 }
@@ -110,9 +156,30 @@ fn an_allow_list_names_our_function_once_and_loses_it_for_the_last_call() {
     let both = format!(
         r#"{LOOKUP}{{"type":"code_interpreter"}},{{"type":"function","function":{{"name":"code_execution"}}}}"#
     );
-    check_choice(LOOKUP, &list("required", &both), expect![[]]);
-    check_choice(LOOKUP, &list("required", lookup), expect![[]]);
-    check_choice(LOOKUP, &list("auto", r#"{"type":"code_interpreter"}"#), expect![[]]);
+    check_choice(
+        LOOKUP,
+        &list("required", &both),
+        expect![[r#"
+        {"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"lookup"}},{"type":"function","function":{"name":"code_execution"}}]}}
+        {"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"lookup"}},{"type":"function","function":{"name":"code_execution"}}]}}
+        {"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"lookup"}}]}}"#]],
+    );
+    check_choice(
+        LOOKUP,
+        &list("required", lookup),
+        expect![[r#"
+        {"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"lookup"}}]}}
+        {"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"lookup"}}]}}
+        {"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"lookup"}}]}}"#]],
+    );
+    check_choice(
+        LOOKUP,
+        &list("auto", r#"{"type":"code_interpreter"}"#),
+        expect![[r#"
+        {"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"code_execution"}}]}}
+        {"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"code_execution"}}]}}
+        "none""#]],
+    );
 }
 
 #[test]
@@ -123,11 +190,12 @@ fn the_hint_stands_behind_the_first_system_text() {
         String::from_utf8(history).expect("text")
     };
     let user = r#"{"role":"user", "content":"hi"}"#;
-    expect![[]].assert_eq(&hinted(&format!(r#"[{user}, {{"content":"Be brief.","role":"system","name":"a"}}]"#)));
-    expect![[]]
+    expect![[r#"{"role":"user", "content":"hi"}, {"content":"Be brief.\n\nWhen to use the tools of this gateway:\n- code_execution: sums","role":"system","name":"a"}"#]].assert_eq(&hinted(&format!(r#"[{user}, {{"content":"Be brief.","role":"system","name":"a"}}]"#)));
+    expect![[r#"{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"When to use the tools of this gateway:\n- code_execution: sums"}]},{"role":"user", "content":"hi"}"#]]
         .assert_eq(&hinted(&format!(r#"[{{"role":"developer","content":[{{"type":"text","text":"a"}}]}},{user}]"#)));
-    expect![[]].assert_eq(&hinted(&format!("[ {user} ]")));
-    expect![[]].assert_eq(&hinted("[]"));
+    expect![[r#"{"role":"system","content":"When to use the tools of this gateway:\n- code_execution: sums"},{"role":"user", "content":"hi"}"#]].assert_eq(&hinted(&format!("[ {user} ]")));
+    expect![[r#"{"role":"system","content":"When to use the tools of this gateway:\n- code_execution: sums"}"#]]
+        .assert_eq(&hinted("[]"));
 }
 
 #[test]

@@ -47,7 +47,15 @@ fn check(request: Value, expected: Expect) {
     let tools = body["tools"].as_array_mut().expect("tools");
     let ours = tools.pop().expect("a tool of ours");
     assert_eq!(ours["name"], "code_execution");
-    expected.assert_eq(&format!("{body:#}\ndropped: {}", prepared.dropped.join(", ")));
+    let mut lines = Vec::new();
+    for (name, value) in body.as_object().into_iter().flatten() {
+        match value {
+            Value::Array(list) => lines.extend(list.iter().map(|entry| format!("{name}[] {entry}"))),
+            _ => lines.push(format!("{name}: {value}")),
+        }
+    }
+    lines.push(format!("dropped: {}", prepared.dropped.join(", ")));
+    expected.assert_eq(&lines.join("\n"));
 }
 
 fn refusal(request: Value) -> String {
@@ -59,12 +67,10 @@ fn refusal(request: Value) -> String {
 }
 
 #[test]
-fn messages_of_every_role() {
-    let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+fn people_and_the_system_say_text_pictures_and_documents() {
     check(
         json!({"model": "m", "messages": [
             {"role": "system", "content": "Be brief."},
-            {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
             {"role": "user", "content": "one", "name": "ann"},
             {"role": "user", "content": [
                 {"type": "text", "text": "two"},
@@ -72,18 +78,39 @@ fn messages_of_every_role() {
                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
                 {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBE"}},
             ]},
+            {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
+        ]}),
+        expect![[r#"
+            model: "m"
+            max_tokens: 8192
+            system: "Be brief.\n\nBe kind."
+            messages[] {"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBE"},"title":"a.pdf"}]}
+            dropped: image_url.detail, messages.name"#]],
+    );
+}
+
+#[test]
+fn the_assistant_calls_and_is_answered() {
+    let call = |id: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": "lookup", "arguments": arguments}});
+    check(
+        json!({"model": "m", "messages": [
             {"role": "assistant", "content": null, "reasoning_content": "hm", "refusal": null,
-                "tool_calls": [call("c1", "lookup", "{\"q\": 1}"), call("c2", "lookup", ""), call("c3", "lookup", "oops")]},
+                "tool_calls": [call("c1", "{\"q\": 1}"), call("c2", ""), call("c3", "oops")]},
             {"role": "tool", "tool_call_id": "c1", "content": "found"},
             {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
-            {"role": "tool", "tool_call_id": "c3", "content": ""},
             {"role": "user", "content": "go on"},
             {"role": "assistant", "content": [{"type": "text", "text": "yes"}, {"type": "refusal", "refusal": "no"}]},
             {"role": "assistant", "content": "", "tool_calls": [
                 {"id": "c4", "type": "custom", "custom": {"name": "shell", "input": "ls"}},
             ]},
         ]}),
-        expect![[]],
+        expect![[r#"
+            model: "m"
+            max_tokens: 8192
+            messages[] {"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"lookup","input":{"q":1}},{"type":"tool_use","id":"c2","name":"lookup","input":{}},{"type":"tool_use","id":"c3","name":"lookup","input":{"arguments":"oops"}}]}
+            messages[] {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"found"},{"type":"tool_result","tool_use_id":"c2","content":"a\n\nb"},{"type":"text","text":"go on"}]}
+            messages[] {"role":"assistant","content":[{"type":"text","text":"yes\n\nno"},{"type":"tool_use","id":"c4","name":"shell","input":{"input":"ls"}}]}
+            dropped: messages.reasoning_content"#]],
     );
 }
 
@@ -95,13 +122,36 @@ fn settings() {
             "logprobs": false, "top_logprobs": 0, "store": false, "modalities": ["text"], "n": 1, "session_label": "x",
             "parallel_tool_calls": false, "logit_bias": {"1": 2}, "frequency_penalty": 0.5, "presence_penalty": 0,
             "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}}),
-        expect![[]],
+        expect![[r#"
+            model: "m"
+            max_tokens: 50
+            temperature: 1.0
+            top_p: 0.9
+            stop_sequences[] "END"
+            metadata: {"user_id":"u"}
+            output_config: {"format":{"type":"json_schema","schema":{"type":"object"}}}
+            stream: true
+            tool_choice: {"type":"auto","disable_parallel_tool_use":true}
+            dropped: frequency_penalty, logit_bias, reasoning_effort, seed, temperature>1"#]],
     );
     check(
         json!({"stop": ["a", "b"], "safety_identifier": "s", "response_format": {"type": "json_object"}}),
-        expect![[]],
+        expect![[r#"
+            model: ""
+            max_tokens: 8192
+            stop_sequences[] "a"
+            stop_sequences[] "b"
+            metadata: {"user_id":"s"}
+            dropped: response_format"#]],
     );
-    check(json!({"temperature": 0.5, "response_format": {"type": "text"}}), expect![[]]);
+    check(
+        json!({"temperature": 0.5, "response_format": {"type": "text"}}),
+        expect![[r#"
+            model: ""
+            max_tokens: 8192
+            temperature: 0.5
+            dropped: "#]],
+    );
 }
 
 #[test]
@@ -111,7 +161,16 @@ fn functions_and_the_choice_among_them() {
     let other = json!({"type": "function", "function": {"name": "other", "strict": null}});
     let custom = json!({"type": "custom", "custom": {"name": "shell"}});
     let named = |name: &str| json!({"type": "function", "function": {"name": name}});
-    check(json!({"tools": [lookup, other, custom], "tool_choice": named("lookup")}), expect![[]]);
+    check(
+        json!({"tools": [lookup, other, custom], "tool_choice": named("lookup")}),
+        expect![[r#"
+            model: ""
+            max_tokens: 8192
+            tools[] {"name":"lookup","description":"Looks up","input_schema":{"type":"object","properties":{"q":{"type":"string"}}},"strict":true}
+            tools[] {"name":"other","input_schema":{"type":"object","properties":{}}}
+            tool_choice: {"type":"tool","name":"lookup"}
+            dropped: tools[2].type=custom"#]],
+    );
     let choice = |choice: Value| {
         let (request, run) = complete(json!({"tools": [lookup, other], "tool_choice": choice}));
         let conversation = parse(request.to_string().as_bytes(), &run).expect("a request");

@@ -21,16 +21,13 @@ fn told(pieces: &[Option<&str>], streamed: bool) -> String {
     let mut write = |event| writer.write(event).expect("this wire says everything");
     write(ClientEvent::Opened(Opened::default()));
     for piece in pieces {
-        match piece {
-            Some(text) => {
-                write(ClientEvent::Block(BlockEvent::Start(BlockKind::Text, None)));
-                write(ClientEvent::Block(BlockEvent::Delta(Delta::Text((*text).to_owned()), None)));
-                write(ClientEvent::Block(BlockEvent::Stop(None)));
-            }
-            None => {
-                write(ClientEvent::CodeStart { call: 0 });
-                write(ClientEvent::CodeStop { call: 0 });
-            }
+        if let Some(text) = piece {
+            write(ClientEvent::Block(BlockEvent::Start(BlockKind::Text, None)));
+            write(ClientEvent::Block(BlockEvent::Delta(Delta::Text((*text).to_owned()), None)));
+            write(ClientEvent::Block(BlockEvent::Stop(None)));
+        } else {
+            write(ClientEvent::CodeStart { call: 0 });
+            write(ClientEvent::CodeStop { call: 0 });
         }
     }
     writer.finish(Ended { stop: Stop::EndTurn, usage: Usage::default(), raw: None });
