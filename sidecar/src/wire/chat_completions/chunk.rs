@@ -166,14 +166,14 @@ impl Extras {
 
     /// Takes an object of the wire's shape apart, and the reason with it.
     pub(super) fn of(mut object: Map<String, Value>) -> (Self, Option<String>) {
-        let choice = match object.remove("choices") {
+        let choice = match object.shift_remove("choices") {
             Some(Value::Array(choices)) => choices.into_iter().next(),
             _ => None,
         };
         let mut choice = into_map(choice);
-        let said = into_map(choice.remove("delta"));
-        choice.remove("index");
-        let finish_reason = choice.remove("finish_reason").as_ref().and_then(Value::as_str).map(str::to_owned);
+        let said = into_map(choice.shift_remove("delta"));
+        choice.shift_remove("index");
+        let finish_reason = choice.shift_remove("finish_reason").as_ref().and_then(Value::as_str).map(str::to_owned);
         (Self { chunk: object, choice, said }, finish_reason)
     }
 }

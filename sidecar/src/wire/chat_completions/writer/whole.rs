@@ -25,7 +25,7 @@ impl WholeForm {
     /// Takes a chunk without its head. `begins`: its call is a new one.
     pub(super) fn absorb(&mut self, tail: &[u8], begins: bool) {
         let (mut more, _) = Extras::of(serde_json::from_slice(tail).unwrap_or_default());
-        if let Some(Value::Array(calls)) = more.said.remove("tool_calls") {
+        if let Some(Value::Array(calls)) = more.said.shift_remove("tool_calls") {
             for mut call in calls {
                 if let Value::Object(call) = &mut call {
                     call.shift_remove("index");
@@ -53,7 +53,7 @@ impl WholeForm {
         let mut message = Map::new();
         message.insert("role".to_owned(), "assistant".into());
         for name in ["content", "refusal"] {
-            message.insert(name.to_owned(), seen.said.remove(name).unwrap_or_default());
+            message.insert(name.to_owned(), seen.said.shift_remove(name).unwrap_or_default());
         }
         message.append(&mut seen.said);
         if !self.calls.is_empty() {
@@ -62,7 +62,7 @@ impl WholeForm {
         let mut choice = Map::new();
         choice.insert("index".to_owned(), 0.into());
         choice.insert("message".to_owned(), message.into());
-        choice.insert("logprobs".to_owned(), seen.choice.remove("logprobs").unwrap_or_default());
+        choice.insert("logprobs".to_owned(), seen.choice.shift_remove("logprobs").unwrap_or_default());
         choice.append(&mut seen.choice);
         choice.insert("finish_reason".to_owned(), reason.into());
         let mut answer = Map::new();
