@@ -139,5 +139,9 @@ mod tests {
         assert_eq!(model(&[Responses, ChatCompletions]), Some(ModelWire::ChatCompletions));
         assert_eq!(model(&[Responses]), None);
         assert!(Wires::choose(Responses, &[Responses, Messages]).is_err());
+        let model = |served: &[ApiFormat]| Wires::choose(ChatCompletions, served).map(|wires| wires.model).ok();
+        assert_eq!(model(&[Messages, ChatCompletions]), Some(ModelWire::ChatCompletions));
+        assert_eq!(model(&[Responses, Messages]), Some(ModelWire::Messages));
+        assert_eq!(model(&[Responses]), None);
     }
 }

@@ -173,6 +173,46 @@ async fn a_mixed_turn_of_a_messages_model_gives_every_call_an_input() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_no_call_of_the_tool_is_told_in_the_account_alone() {
+    let mut asked = streamed();
+    asked["otari_include"] = json!(["code_execution"]);
+    let start = json!({"tool_calls": [{"index": 0, "id": "call_1", "function": {"name": "code_execution"}}]});
+    let garbage = json!({"tool_calls": [{"index": 0, "function": {"arguments": "print(6*7)\"}"}}]});
+    let script = vec![Answer::stream(&chat_stream(&[start, garbage], "tool_calls")), chat_text("Sorry.")];
+    let bench = Bench::new(script, Limits::default()).await;
+    let body = bench.ask(chat_request(ChatCompletions, &asked)).await.expect("a stream").body;
+    assert!(!body.contains("print(6*7)") && !body.contains("tool_calls"), "{body}");
+    assert!(body.contains(r#""code":"","error_code":"invalid_tool_input"}]"#), "{body}");
+}
+
+#[tokio::test]
+async fn a_call_of_a_custom_tool_keeps_its_shape() {
+    let call = |index: u64, input: &str| json!({"index": index, "custom": {"input": input}});
+    let begin = json!({"index": 0, "id": "call_1", "type": "custom", "custom": {"name": "shell", "input": ""}});
+    let deltas = [
+        json!({"tool_calls": [begin]}),
+        json!({"tool_calls": [call(0, "ls ")]}),
+        json!({"tool_calls": [call(0, "-l")]}),
+    ];
+    let script = vec![Answer::stream(&chat_stream(&deltas, "tool_calls"))];
+    let bench = Bench::new(script, Limits::default()).await;
+    let body = bench.ask(chat_request(ChatCompletions, &streamed())).await.expect("a stream").body;
+    for delta in deltas {
+        let piece = delta["tool_calls"][0].to_string();
+        assert!(body.contains(&piece), "{piece} in {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_stream_is_told_as_a_stream_all_the_same() {
+    let script = || {
+        let answer = json!({"role": "assistant", "content": "It is 42."});
+        vec![chat_whole(&called("{\"code\": \"print(6*7)\"}"), "tool_calls"), chat_whole(&answer, "stop")]
+    };
+    insta::assert_snapshot!(play(|| chat_request(ChatCompletions, &streamed()), script).await);
+}
+
+#[tokio::test]
 async fn at_the_cap_a_chat_caller_gets_its_answer_without_the_tool() {
     let script = || vec![chat_code("print(6*7)"), chat_text("It is 42.")];
     let capped = || {

@@ -16,7 +16,7 @@ use crate::wire::json::Fields;
 use crate::wire::model_request::GATEWAY_FIELDS;
 
 /// Members that mean nothing outside this wire, or nothing that shows.
-const SILENT: &[&str] = &["prompt_cache_key", "prompt_cache_retention", "service_tier", "store", "stream_options"];
+const SILENT: &[&str] = &["prompt_cache_key", "prompt_cache_retention", "service_tier", "stream_options"];
 
 /// Members that ask for something another wire's answer cannot hold.
 const REFUSED: &[&str] = &["audio", "logprobs", "top_logprobs", "web_search_options"];
@@ -46,6 +46,7 @@ pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
             let message = format!("`{name}` cannot be carried to this model, which speaks another API: leave it out");
             return Err(Problem::invalid(message).with_param(name));
         }
+        // `reasoning_effort` is among these: a thinking budget is refused by every model that cannot think.
         let is_silent =
             GATEWAY_FIELDS.contains(&&*name) || SILENT.contains(&&*name) || name == "modalities" || name == "n";
         if !is_silent && !is_off {

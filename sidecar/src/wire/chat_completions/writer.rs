@@ -54,7 +54,7 @@ struct Answer {
     line_feeds: Option<usize>,
     /// Code was called since the last text.
     between_turns: bool,
-    /// The code calls, by number; empty unless the caller asked.
+    /// The code calls, by number; empty unless the caller asked. They stand in the transcript too, whose limit is theirs.
     runs: Vec<CodeRun>,
 }
 

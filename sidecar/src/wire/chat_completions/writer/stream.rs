@@ -116,14 +116,15 @@ impl StreamForm {
     fn write(&mut self, tail: &[&[u8]]) {
         self.scratch.clear();
         self.scratch.extend_from_slice(&self.head);
-        self.scratch.push(b',');
-        let tail_at = self.scratch.len();
-        for piece in tail {
-            self.scratch.extend_from_slice(piece);
-        }
-        // The tail is an object of its own: its brace would open a second one.
-        if self.scratch.get(tail_at) == Some(&b'{') {
-            self.scratch.remove(tail_at);
+        for (position, piece) in tail.iter().enumerate() {
+            // The tail is an object of its own: its members follow those of the head.
+            match piece.strip_prefix(b"{") {
+                Some(members) if position == 0 => {
+                    self.scratch.push(b',');
+                    self.scratch.extend_from_slice(members);
+                }
+                _ => self.scratch.extend_from_slice(piece),
+            }
         }
         if self.usage {
             self.scratch.pop();
