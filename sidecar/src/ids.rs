@@ -8,7 +8,9 @@ pub const SERVER_TOOL_USE: &str = decision::request::SERVER_TOOL_USE;
 pub const CONTAINER: &str = decision::request::OWN_CONTAINER;
 /// Prefix of the ids of answers on the Messages wire whose model has none of this wire.
 pub const MESSAGE: &str = "msg_otr";
-/// Prefix of the ids of calls to which the model gave none.
+/// Prefix of the ids of answers on the Chat Completions wire whose model has none of this wire.
+pub const COMPLETION: &str = "chatcmpl-otr";
+/// Prefix of the ids of calls to which the model gave none, and of code calls on the Chat Completions wire.
 pub const CALL: &str = "call_otr";
 /// Prefix of request ids.
 pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;

@@ -149,12 +149,12 @@ impl Engine {
     }
 
     fn driver(&self, asked: &RunRequest, wires: Wires, prepared: Prepared, reaper: Reaper) -> Driver {
-        let Prepared { request, tool_name, model, show_reasoning, dropped: _ } = prepared;
+        let Prepared { request, tool_name, model, show, dropped: _ } = prepared;
         let writer = ClientWriter::new(WriterOptions {
             wire: wires.caller,
             streamed: asked.stream,
             native: asked.run.dialect == Dialect::Native,
-            show_reasoning,
+            show,
             model,
             request_id: asked.request_id.clone(),
             ids: Arc::clone(&self.ids),
@@ -167,7 +167,7 @@ impl Engine {
                 client: self.models.clone(),
                 provider: asked.provider.clone(),
                 wires,
-                headers: headers::for_model(&asked.forward_headers, wires.model, asked.stream),
+                headers: headers::for_model(&asked.forward_headers, wires, asked.stream),
                 request,
                 streamed: asked.stream,
                 limits: self.limits,

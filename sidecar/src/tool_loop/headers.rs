@@ -6,14 +6,16 @@ use decision::header::{API_KEY, AUTHORIZATION, CONTROL, DROPPED};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue};
 
-use crate::wire::served::{CallerWire, ModelWire};
+use crate::wire::served::{CallerWire, ModelWire, Wires};
 
 /// Longest list of what was dropped that a header tells; the log has all of it.
 const MAX_DROPPED_BYTES: usize = 1024;
 const BETA: &str = "anthropic-beta";
+const VERSION: &str = "anthropic-version";
+const BEARER: &[u8] = b"Bearer ";
 
 /// The client's headers, as far as they mean something to the model's wire.
-pub(super) fn for_model(client: &HeaderMap, wire: ModelWire, streamed: bool) -> HeaderMap {
+pub(super) fn for_model(client: &HeaderMap, wires: Wires, streamed: bool) -> HeaderMap {
     let mut headers = client.clone();
     for name in CONTROL {
         headers.remove(*name);
@@ -25,8 +27,9 @@ pub(super) fn for_model(client: &HeaderMap, wire: ModelWire, streamed: bool) -> 
     let accept = if streamed { "text/event-stream" } else { "application/json" };
     headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    match wire {
-        ModelWire::Messages => keep_foreign_betas(&mut headers),
+    match wires.model {
+        ModelWire::Messages if wires.are_same() => keep_foreign_betas(&mut headers),
+        ModelWire::Messages => to_api_key(&mut headers),
         ModelWire::ChatCompletions => to_bearer(&mut headers),
     }
     headers
@@ -34,7 +37,7 @@ pub(super) fn for_model(client: &HeaderMap, wire: ModelWire, streamed: bool) -> 
 
 /// The same credential, under the name that servers of OpenAI's wires read.
 fn to_bearer(headers: &mut HeaderMap) {
-    headers.remove("anthropic-version");
+    headers.remove(VERSION);
     headers.remove(BETA);
     if let Some(key) = headers.remove(API_KEY)
         && !headers.contains_key(AUTHORIZATION)
@@ -42,6 +45,24 @@ fn to_bearer(headers: &mut HeaderMap) {
     {
         value.set_sensitive(true);
         headers.insert(header::AUTHORIZATION, value);
+    }
+}
+
+/// The same credential, under the name that servers of the Messages wire read, and the version that they demand.
+fn to_api_key(headers: &mut HeaderMap) {
+    for name in ["openai-beta", "openai-organization", "openai-project"] {
+        headers.remove(name);
+    }
+    headers.insert(HeaderName::from_static(VERSION), HeaderValue::from_static("2023-06-01"));
+    let Some(credential) = headers.remove(AUTHORIZATION) else { return };
+    let key = credential.as_bytes().split_at_checked(BEARER.len());
+    if let Some((scheme, key)) = key
+        && scheme.eq_ignore_ascii_case(BEARER)
+        && !headers.contains_key(API_KEY)
+        && let Ok(mut value) = HeaderValue::from_bytes(key.trim_ascii())
+    {
+        value.set_sensitive(true);
+        headers.insert(HeaderName::from_static(API_KEY), value);
     }
 }
 
@@ -79,6 +100,7 @@ pub(super) fn for_client(upstream: &HeaderMap, wire: CallerWire, request_id: &st
     }
     let id_header = match wire {
         CallerWire::Messages => "request-id",
+        CallerWire::ChatCompletions => "x-request-id",
     };
     if let (false, Ok(id)) = (headers.contains_key(id_header), HeaderValue::from_str(request_id)) {
         headers.insert(HeaderName::from_static(id_header), id);

@@ -1,8 +1,14 @@
-//! OpenAI Chat Completions: requests to models and their answers.
+//! OpenAI Chat Completions: requests, model answers and client answers.
 
+mod chunk;
+mod edit;
+mod members;
 mod reader;
 mod request;
 mod stream;
+mod translate;
+mod turn;
+mod writer;
 
 use decision::problem::{Origin, Problem, ProblemKind};
 use serde_json::Value;
@@ -11,9 +17,12 @@ use super::event::Stop;
 use super::model_request::CallResult;
 use super::usage::Usage;
 
+pub use edit::edit;
 pub use reader::WholeReader;
 pub use request::emit;
 pub use stream::StreamState;
+pub use translate::parse;
+pub use writer::ChatWriter;
 
 /// Path of the endpoint at a provider.
 pub const PATH: &str = "/v1/chat/completions";
@@ -28,7 +37,7 @@ pub fn result_entry(result: &CallResult) -> Vec<u8> {
     entry
 }
 
-fn parse_usage(usage: &Value) -> Usage {
+fn parse_usage(usage: &Value, keep_raw: bool) -> Usage {
     let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     let cached = count("/prompt_tokens_details/cached_tokens");
     Usage {
@@ -36,7 +45,7 @@ fn parse_usage(usage: &Value) -> Usage {
         cache_read: cached,
         cache_write: 0,
         output: count("/completion_tokens"),
-        raw: None,
+        raw: if keep_raw { usage.as_object().cloned() } else { None },
     }
 }
 
@@ -51,6 +60,20 @@ fn parse_stop(finish_reason: &str, called: bool) -> Stop {
         // A word of no vocabulary would break a strict client of another wire.
         _ if called => Stop::ToolUse,
         _ => Stop::EndTurn,
+    }
+}
+
+/// The reason as this wire says it. The model's own word stands where it is one of the wire's and no call decides.
+fn finish_word(stop: &Stop, word: Option<&str>) -> &'static str {
+    let own = ["stop", "length", "content_filter"].into_iter().find(|known| Some(*known) == word);
+    match (stop, own) {
+        (Stop::ToolUse, _) => "tool_calls",
+        (_, Some(own)) => own,
+        (Stop::EndTurn | Stop::StopSequence(_), None) => "stop",
+        (Stop::MaxTokens, None) => "length",
+        (Stop::Refusal, None) => "content_filter",
+        (Stop::Other(reason), None) if reason == "model_context_window_exceeded" => "length",
+        (Stop::Other(_), None) => "stop",
     }
 }
 

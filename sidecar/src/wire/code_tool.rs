@@ -29,6 +29,11 @@ pub fn schema() -> Value {
     })
 }
 
+/// The function as Chat Completions declares one.
+pub fn chat_function(name: &str) -> Value {
+    json!({"type": "function", "function": {"name": name, "description": DESCRIPTION, "parameters": schema()}})
+}
+
 /// A name that none of the caller's own functions has.
 pub fn free_name<'a>(taken: impl Iterator<Item = &'a str> + Clone) -> String {
     let is_free = |name: &str| !taken.clone().any(|known| known == name);

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Number, Value};
 
+use super::model_request::Show;
+
 /// A parsed request.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
@@ -35,8 +37,8 @@ pub struct Conversation {
     pub answer_schema: Option<Value>,
     /// Streamed.
     pub stream: bool,
-    /// The caller asked to see the model's thinking.
-    pub show_reasoning: bool,
+    /// What the caller asked to see.
+    pub show: Show,
     /// What could not be carried over, by parameter.
     pub dropped: BTreeSet<String>,
 }

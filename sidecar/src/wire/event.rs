@@ -192,6 +192,18 @@ pub enum CodeFailure {
     TimedOut,
 }
 
+impl CodeFailure {
+    /// The word by which clients know it.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::InvalidInput => "invalid_tool_input",
+            Self::Unavailable => "unavailable",
+            Self::TooMany => "too_many_requests",
+            Self::TimedOut => "execution_time_exceeded",
+        }
+    }
+}
+
 impl TurnEvent {
     /// A text block's opening without bytes of its wire.
     pub(crate) fn start(kind: BlockKind) -> Self {

@@ -1,9 +1,11 @@
 //! Anthropic Messages: requests, model answers and client answers.
 
 mod assistant;
+mod emit;
 mod history;
 mod reader;
 mod request;
+mod tools;
 mod translate;
 mod writer;
 
@@ -14,6 +16,7 @@ use super::event::Stop;
 use super::model_request::CallResult;
 use super::usage::Usage;
 
+pub use emit::emit;
 pub use history::fold;
 pub use reader::{StreamState, WholeReader};
 pub use request::edit;

@@ -21,6 +21,21 @@ pub struct ModelRequest {
     pub tools_closing: Vec<u8>,
 }
 
+/// Members of a caller's request, on any wire, that only this gateway reads.
+pub const GATEWAY_FIELDS: &[&str] =
+    &["container", "guardrails", "max_tool_iterations", "mcp_server_ids", "session_label", "tools_header"];
+
+/// What the caller asked to see beside the answer itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Show {
+    /// The model's thinking, where it comes from another wire.
+    pub reasoning: bool,
+    /// Chat Completions: what the answer cost, at the end of a stream.
+    pub usage: bool,
+    /// Chat Completions: an account of what ran.
+    pub runs: bool,
+}
+
 /// A request made ready for a run here.
 #[derive(Debug)]
 pub struct Prepared {
@@ -30,8 +45,8 @@ pub struct Prepared {
     pub tool_name: String,
     /// Name of the model as the caller wrote it.
     pub model: String,
-    /// The caller may see the model's thinking.
-    pub show_reasoning: bool,
+    /// What the caller asked to see.
+    pub show: Show,
     /// What could not be carried over, by parameter.
     pub dropped: Vec<String>,
 }

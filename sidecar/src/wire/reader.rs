@@ -94,11 +94,11 @@ impl TurnReader {
             }
             (ModelWire::Messages, false) => Self::MessagesWhole(messages::WholeReader::new(keep_raw, max_answer_bytes)),
             (ModelWire::ChatCompletions, true) => {
-                let state = chat_completions::StreamState::new(max_answer_bytes, ids);
+                let state = chat_completions::StreamState::new(keep_raw, max_answer_bytes, ids);
                 Self::ChatStream(Frames::new(state, max_frame_bytes))
             }
             (ModelWire::ChatCompletions, false) => {
-                Self::ChatWhole(chat_completions::WholeReader::new(max_answer_bytes, ids))
+                Self::ChatWhole(chat_completions::WholeReader::new(keep_raw, max_answer_bytes, ids))
             }
         }
     }

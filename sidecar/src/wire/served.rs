@@ -15,6 +15,8 @@ use super::{chat_completions, messages};
 pub enum CallerWire {
     /// Anthropic Messages.
     Messages,
+    /// OpenAI Chat Completions.
+    ChatCompletions,
 }
 
 /// A wire that models may be called in.
@@ -40,10 +42,12 @@ impl Wires {
     pub fn choose(caller: ApiFormat, served: &[ApiFormat]) -> Result<Self, Problem> {
         let caller = match caller {
             ApiFormat::Messages => CallerWire::Messages,
-            ApiFormat::ChatCompletions | ApiFormat::Responses => return Err(not_served()),
+            ApiFormat::ChatCompletions => CallerWire::ChatCompletions,
+            ApiFormat::Responses => return Err(not_served()),
         };
         let best_first = match caller {
             CallerWire::Messages => [ModelWire::Messages, ModelWire::ChatCompletions],
+            CallerWire::ChatCompletions => [ModelWire::ChatCompletions, ModelWire::Messages],
         };
         let model = best_first.into_iter().find(|wire| served.contains(&wire.format())).ok_or_else(not_served)?;
         Ok(Self { caller, model })
@@ -52,8 +56,12 @@ impl Wires {
     /// The caller and the model speak the same wire: what nobody here understands survives.
     pub fn are_same(self) -> bool {
         match (self.caller, self.model) {
-            (CallerWire::Messages, ModelWire::Messages) => true,
-            (CallerWire::Messages, ModelWire::ChatCompletions) => false,
+            (CallerWire::Messages, ModelWire::Messages) | (CallerWire::ChatCompletions, ModelWire::ChatCompletions) => {
+                true
+            }
+            (CallerWire::Messages, ModelWire::ChatCompletions) | (CallerWire::ChatCompletions, ModelWire::Messages) => {
+                false
+            }
         }
     }
 
@@ -64,6 +72,13 @@ impl Wires {
             (CallerWire::Messages, ModelWire::ChatCompletions) => {
                 let conversation = messages::parse(body, run)?;
                 Ok(chat_completions::emit(conversation, run, upstream_model))
+            }
+            (CallerWire::ChatCompletions, ModelWire::ChatCompletions) => {
+                chat_completions::edit(body, run, upstream_model)
+            }
+            (CallerWire::ChatCompletions, ModelWire::Messages) => {
+                let conversation = chat_completions::parse(body, run)?;
+                Ok(messages::emit(conversation, run, upstream_model))
             }
         }
     }
@@ -107,7 +122,8 @@ impl ModelWire {
 }
 
 fn not_served() -> Problem {
-    let message = "code execution is served on /v1/messages, with models that speak Messages or Chat Completions";
+    let message = "code execution is served on /v1/messages and /v1/chat/completions, with models that speak Messages \
+                   or Chat Completions";
     Problem::new(ProblemKind::InvalidRequest, Origin::Caller, message)
 }
 
@@ -123,5 +139,9 @@ mod tests {
         assert_eq!(model(&[Responses, ChatCompletions]), Some(ModelWire::ChatCompletions));
         assert_eq!(model(&[Responses]), None);
         assert!(Wires::choose(Responses, &[Responses, Messages]).is_err());
+        let model = |served: &[ApiFormat]| Wires::choose(ChatCompletions, served).map(|wires| wires.model).ok();
+        assert_eq!(model(&[Messages, ChatCompletions]), Some(ModelWire::ChatCompletions));
+        assert_eq!(model(&[Responses, Messages]), Some(ModelWire::Messages));
+        assert_eq!(model(&[Responses]), None);
     }
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use decision::problem::Problem;
 
+use super::chat_completions::ChatWriter;
 use super::event::{ClientEvent, Ended};
 use super::messages::MessagesWriter;
+use super::model_request::Show;
 use super::served::CallerWire;
 use crate::clock::Clock;
 use crate::ids::IdSource;
@@ -16,6 +18,8 @@ use crate::ids::IdSource;
 pub enum ClientWriter {
     /// Anthropic Messages.
     Messages(Box<MessagesWriter>),
+    /// OpenAI Chat Completions.
+    ChatCompletions(Box<ChatWriter>),
 }
 
 /// What a writer must know.
@@ -27,8 +31,8 @@ pub struct WriterOptions {
     pub streamed: bool,
     /// Show runs in the wire's own blocks.
     pub native: bool,
-    /// Show the model's thinking where it comes from another wire.
-    pub show_reasoning: bool,
+    /// What the caller asked to see.
+    pub show: Show,
     /// Model name the caller asked for.
     pub model: String,
     /// For errors.
@@ -44,6 +48,7 @@ impl ClientWriter {
     pub fn new(options: WriterOptions) -> Self {
         match options.wire {
             CallerWire::Messages => Self::Messages(Box::new(MessagesWriter::new(options))),
+            CallerWire::ChatCompletions => Self::ChatCompletions(Box::new(ChatWriter::new(options))),
         }
     }
 
@@ -51,6 +56,7 @@ impl ClientWriter {
     pub fn write(&mut self, event: ClientEvent) -> Result<(), Problem> {
         match self {
             Self::Messages(writer) => writer.write(event),
+            Self::ChatCompletions(writer) => writer.write(event),
         }
     }
 
@@ -58,6 +64,7 @@ impl ClientWriter {
     pub fn keep_alive(&mut self) {
         match self {
             Self::Messages(writer) => writer.keep_alive(),
+            Self::ChatCompletions(writer) => writer.keep_alive(),
         }
     }
 
@@ -65,6 +72,7 @@ impl ClientWriter {
     pub fn finish(&mut self, ended: Ended) {
         match self {
             Self::Messages(writer) => writer.finish(ended),
+            Self::ChatCompletions(writer) => writer.finish(ended),
         }
     }
 
@@ -72,6 +80,7 @@ impl ClientWriter {
     pub fn fail(&mut self, problem: &Problem) {
         match self {
             Self::Messages(writer) => writer.fail(problem),
+            Self::ChatCompletions(writer) => writer.fail(problem),
         }
     }
 
@@ -79,6 +88,7 @@ impl ClientWriter {
     pub fn take(&mut self) -> Bytes {
         match self {
             Self::Messages(writer) => writer.take(),
+            Self::ChatCompletions(writer) => writer.take(),
         }
     }
 }

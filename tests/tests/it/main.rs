@@ -5,6 +5,7 @@
 #![deny(unused_must_use)]
 
 mod bodies;
+mod chat;
 mod code_turn;
 mod failures;
 mod filter;

@@ -21,7 +21,12 @@ fn installed(path: &str) -> PathBuf {
 async fn run(stack: &Stack, mut command: Command) {
     command.env("OTARI_BASE_URL", stack.base_url()).env("OTARI_KEY", stack.key());
     // The SDKs read these too, and would then ask somebody else.
-    for name in ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "HTTP_PROXY", "http_proxy"] {
+    for vendor in ["ANTHROPIC", "OPENAI"] {
+        for name in ["BASE_URL", "API_KEY", "AUTH_TOKEN"] {
+            command.env_remove(format!("{vendor}_{name}"));
+        }
+    }
+    for name in ["HTTP_PROXY", "http_proxy", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"] {
         command.env_remove(name);
     }
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -32,22 +37,33 @@ async fn run(stack: &Stack, mut command: Command) {
     assert!(printed.contains("passed") || printed.contains("# pass "), "no test ran: {printed}");
 }
 
-async fn python(suite: &str) {
+/// Runs the tests of a folder with the SDK that a list of packages names.
+async fn python(suite: &str, folder: &str) {
     let stack = shared().await;
     let mut command = Command::new(installed(&format!(".tools/sdk/{suite}/bin/python")));
-    command.args(["-m", "pytest"]).current_dir(root().join("tests/sdk/python"));
+    command.args(["-m", "pytest"]).current_dir(root().join("tests/sdk").join(folder));
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     run(&stack, command).await;
 }
 
 #[tokio::test]
 async fn the_newest_python_sdk() {
-    python("anthropic-newest").await;
+    python("anthropic-newest", "python").await;
 }
 
 #[tokio::test]
 async fn the_oldest_python_sdk() {
-    python("anthropic-oldest").await;
+    python("anthropic-oldest", "python").await;
+}
+
+#[tokio::test]
+async fn openais_newest_python_sdk() {
+    python("openai-newest", "openai").await;
+}
+
+#[tokio::test]
+async fn openais_oldest_python_sdk() {
+    python("openai-oldest", "openai").await;
 }
 
 #[tokio::test]

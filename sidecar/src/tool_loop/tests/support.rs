@@ -286,6 +286,18 @@ pub(super) async fn patient<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens")
 }
 
+/// A request from a caller that speaks Chat Completions; the code tool stands last in `tools`.
+pub(super) fn chat_request(model_wire: ApiFormat, body: &serde_json::Value) -> RunRequest {
+    let mut asked = run_request(model_wire, body);
+    asked.caller = ApiFormat::ChatCompletions;
+    asked.run.dialect = Dialect::Plain;
+    asked.forward_headers = HeaderMap::from_iter([
+        (HeaderName::from_static("authorization"), HeaderValue::from_static("Bearer the-clients-own")),
+        (HeaderName::from_static("openai-organization"), HeaderValue::from_static("org-1")),
+    ]);
+    asked
+}
+
 /// A request from a caller that speaks Messages; the code tool stands last in `tools`.
 pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> RunRequest {
     let tools = body["tools"].as_array().map_or(0, Vec::len);

@@ -8,7 +8,7 @@ use super::support::{Answer, Bench, chat_call, chat_code, chat_stream, chat_text
 use crate::tool_loop::{Limits, RunRequest};
 
 /// Plays the script whole, byte by byte and in odd pieces: the client must get the same bytes each time.
-async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn() -> Vec<Answer>) -> String {
+pub(super) async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn() -> Vec<Answer>) -> String {
     let mut told: Option<String> = None;
     for piece in [usize::MAX, 1, 7] {
         let answers = script().into_iter().map(|answer| Answer { piece, ..answer }).collect();
@@ -45,7 +45,7 @@ fn messages(stream: bool) -> RunRequest {
     run_request(ApiFormat::Messages, &request(stream))
 }
 
-fn chat_whole(message: &Value, finish_reason: &str) -> Answer {
+pub(super) fn chat_whole(message: &Value, finish_reason: &str) -> Answer {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 5});
     let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
     Answer::json(
@@ -53,13 +53,13 @@ fn chat_whole(message: &Value, finish_reason: &str) -> Answer {
     )
 }
 
-fn called(arguments: &str) -> Value {
+pub(super) fn called(arguments: &str) -> Value {
     let function = json!({"name": "code_execution", "arguments": arguments});
     json!({"role": "assistant", "content": "Let me compute.", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]})
 }
 
 /// A Messages stream from its events.
-fn messages_stream(events: &[Value]) -> Answer {
+pub(super) fn messages_stream(events: &[Value]) -> Answer {
     let frames: Vec<String> = events
         .iter()
         .map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().expect("a type")))
@@ -67,7 +67,7 @@ fn messages_stream(events: &[Value]) -> Answer {
     Answer::stream(&frames.concat())
 }
 
-fn message_start() -> Value {
+pub(super) fn message_start() -> Value {
     json!({"type": "message_start", "message": {
         "id": "msg_01", "type": "message", "role": "assistant", "model": "demo-20260101", "content": [],
         "stop_reason": null, "stop_sequence": null, "from_the_future": 1,
@@ -75,21 +75,21 @@ fn message_start() -> Value {
     }})
 }
 
-fn block(index: u64, start: Value, deltas: &[Value]) -> Vec<Value> {
+pub(super) fn block(index: u64, start: Value, deltas: &[Value]) -> Vec<Value> {
     let mut events = vec![json!({"type": "content_block_start", "index": index, "content_block": start})];
     events.extend(deltas.iter().map(|delta| json!({"type": "content_block_delta", "index": index, "delta": delta})));
     events.push(json!({"type": "content_block_stop", "index": index}));
     events
 }
 
-fn message_end(stop_reason: &str) -> Vec<Value> {
+pub(super) fn message_end(stop_reason: &str) -> Vec<Value> {
     let delta = json!({"stop_reason": stop_reason, "stop_sequence": null, "from_the_future": 2});
     let usage = json!({"output_tokens": 7, "server_tool_use": {"web_search_requests": 1}});
     vec![json!({"type": "message_delta", "delta": delta, "usage": usage}), json!({"type": "message_stop"})]
 }
 
 /// Thinking, a block and a delta nobody knows, text, and a call of the code tool.
-fn thoughtful_call() -> Answer {
+pub(super) fn thoughtful_call() -> Answer {
     let mut events = vec![message_start(), json!({"type": "ping"})];
     events.extend(block(
         0,
@@ -119,7 +119,7 @@ fn thoughtful_call() -> Answer {
     messages_stream(&events)
 }
 
-fn plain_text(text: &str) -> Answer {
+pub(super) fn plain_text(text: &str) -> Answer {
     let mut events = vec![message_start()];
     events.extend(block(0, json!({"type": "text", "text": ""}), &[json!({"type": "text_delta", "text": text})]));
     events.extend(message_end("end_turn"));

@@ -27,7 +27,7 @@ pub fn emit(conversation: Conversation, run: &Run, upstream_model: Option<&str>)
         request,
         tool_name,
         model: conversation.model,
-        show_reasoning: conversation.show_reasoning,
+        show: conversation.show,
         dropped: conversation.dropped.into_iter().collect(),
     }
 }
@@ -60,9 +60,6 @@ fn fields(conversation: &Conversation, model: &str) -> Vec<u8> {
         let format = json!({"name": "answer", "schema": schema, "strict": true});
         fields.insert("response_format".to_owned(), json!({"type": "json_schema", "json_schema": format}));
     }
-    if let Some(parallel) = conversation.parallel_calls {
-        fields.insert("parallel_tool_calls".to_owned(), parallel.into());
-    }
     if conversation.stream {
         fields.insert("stream".to_owned(), true.into());
         fields.insert("stream_options".to_owned(), json!({"include_usage": true}));
@@ -87,9 +84,7 @@ fn max_tokens_field(model: &str) -> &'static str {
 
 fn write_tools(conversation: &Conversation, tool_name: &str, request: &mut ModelRequest) {
     let own: Vec<Value> = conversation.functions.iter().map(function_entry).collect();
-    let ours = json!({"type": "function", "function": {
-        "name": tool_name, "description": code_tool::DESCRIPTION, "parameters": code_tool::schema(),
-    }});
+    let ours = code_tool::chat_function(tool_name);
     let all: Vec<Value> = own.iter().cloned().chain([ours]).collect();
     let named = |name: &str| json!({"type": "function", "function": {"name": name}});
     let choice = conversation.choice.as_ref().map(|choice| match choice {
@@ -103,19 +98,25 @@ fn write_tools(conversation: &Conversation, tool_name: &str, request: &mut Model
         Some(Choice::Any | Choice::Code) => Some(json!("auto")),
         _ => choice.clone(),
     };
-    request.tools_first = tool_members(&all, choice.as_ref());
-    request.tools_later = tool_members(&all, later.as_ref());
+    let members = |tools: &[Value], choice| tool_members(tools, choice, conversation.parallel_calls);
+    request.tools_first = members(&all, choice.as_ref());
+    request.tools_later = members(&all, later.as_ref());
     // Not every server heeds `tool_choice: none`, so the tool itself goes.
-    request.tools_closing = if own.is_empty() { Vec::new() } else { tool_members(&own, later.as_ref()) };
+    request.tools_closing = if own.is_empty() { Vec::new() } else { members(&own, later.as_ref()) };
 }
 
-fn tool_members(tools: &[Value], choice: Option<&Value>) -> Vec<u8> {
+/// With the parallel flag, which providers refuse beside no tools.
+fn tool_members(tools: &[Value], choice: Option<&Value>, parallel: Option<bool>) -> Vec<u8> {
     let mut out = Vec::new();
     push_name(&mut out, "tools");
     push_json(&mut out, tools);
     if let Some(choice) = choice {
         push_name(&mut out, "tool_choice");
         push_json(&mut out, choice);
+    }
+    if let Some(parallel) = parallel {
+        push_name(&mut out, "parallel_tool_calls");
+        push_json(&mut out, &parallel);
     }
     out
 }

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::chunk::{Choice, Chunk, Extras, SaidCall};
 use super::parse_error;
-use super::reader::{Said, SaidCall, Turn};
+use super::turn::{Begun, Turn};
 use crate::ids::IdSource;
 use crate::wire::event::{Opened, TurnEvent};
 use crate::wire::reader::{FrameReader, ReadError};
@@ -22,12 +22,15 @@ const MAX_CALLS: usize = 1024;
 /// Reads a streamed answer, frame by frame.
 #[derive(Debug)]
 pub struct StreamState {
+    keep_raw: bool,
     turn: Turn,
     opened: bool,
     /// The calls so far, as the turn counts them.
     calls: Vec<CallKey>,
     finish_reason: Option<String>,
     usage: Value,
+    /// What came with the reason and after it.
+    closing: Box<Extras>,
     ended: bool,
     size: usize,
     limit: usize,
@@ -38,22 +41,6 @@ pub struct StreamState {
 struct CallKey {
     index: u64,
     id: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Chunk {
-    id: Option<String>,
-    #[serde(default)]
-    choices: Option<Vec<Choice>>,
-    usage: Option<Value>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    index: Option<u64>,
-    delta: Option<Said>,
-    finish_reason: Option<String>,
 }
 
 impl FrameReader for StreamState {
@@ -69,28 +56,21 @@ impl FrameReader for StreamState {
         if self.size > self.limit {
             return Err(ReadError::TooLong { limit: self.limit });
         }
-        let chunk: Chunk = serde_json::from_slice(&frame.data)
+        let mut chunk: Chunk = serde_json::from_slice(&frame.data)
             .map_err(|_| ReadError::malformed("an event is not JSON, or a field has a wrong shape"))?;
-        if chunk.error.is_some_and(|error| !error.is_null()) {
+        if chunk.error.as_ref().is_some_and(|error| !error.is_null()) {
             return Err(ReadError::Provider(Box::new(parse_error(&frame.data))));
         }
+        let choice = chunk.take_choice();
         if !std::mem::replace(&mut self.opened, true) {
-            events.push(TurnEvent::Opened(Opened { id: chunk.id, usage: Usage::default(), raw: None }));
+            let content = choice.as_ref().and_then(|choice| choice.delta.as_ref()?.content.as_ref());
+            let raw = self.keep_raw.then(|| chunk.opening(content.map(|_| "".into())));
+            events.push(TurnEvent::Opened(Opened { id: chunk.id.take(), usage: Usage::default(), raw }));
         }
         if let Some(usage) = chunk.usage.filter(Value::is_object) {
             self.usage = usage;
         }
-        // We ask for one choice; whatever else a server sends has no reader.
-        let choice = chunk.choices.into_iter().flatten().find(|choice| choice.index.unwrap_or(0) == 0);
-        let Some(choice) = choice else { return Ok(()) };
-        if let Some(said) = choice.delta {
-            self.said(said, events)?;
-        }
-        if let Some(reason) = choice.finish_reason {
-            self.turn.stop(events);
-            self.finish_reason = Some(reason);
-        }
-        Ok(())
+        self.choice(choice, chunk.extra, events)
     }
 
     /// Without `[DONE]` that is an end all the same, once the model gave its reason.
@@ -100,14 +80,16 @@ impl FrameReader for StreamState {
 }
 
 impl StreamState {
-    /// A reader of at most `max_answer_bytes`.
-    pub fn new(max_answer_bytes: usize, ids: Arc<dyn IdSource>) -> Self {
+    /// A reader of at most `max_answer_bytes`; `keep_raw` when the client speaks this wire too.
+    pub fn new(keep_raw: bool, max_answer_bytes: usize, ids: Arc<dyn IdSource>) -> Self {
         Self {
-            turn: Turn::new(ids),
+            keep_raw,
+            turn: Turn::new(keep_raw, ids),
             opened: false,
             calls: Vec::new(),
             finish_reason: None,
             usage: Value::Null,
+            closing: Box::default(),
             ended: false,
             size: 0,
             limit: max_answer_bytes,
@@ -119,23 +101,45 @@ impl StreamState {
         self.turn.into_history()
     }
 
-    fn said(&mut self, said: Said, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        self.turn.reasoning(said.reasoning_content.or(said.reasoning).unwrap_or_default(), events);
-        self.turn.text(said.content.unwrap_or_default(), events);
-        if let Some(refusal) = said.refusal.filter(|refusal| !refusal.is_empty()) {
-            self.turn.refusal(refusal, events);
+    /// What a chunk says; one without a choice says something of the whole answer.
+    fn choice(
+        &mut self,
+        choice: Option<Choice>,
+        chunk: Map<String, Value>,
+        events: &mut Vec<TurnEvent>,
+    ) -> Result<(), ReadError> {
+        let mut extras = Extras { chunk, ..Extras::default() };
+        let mut called = false;
+        if let Some(choice) = choice {
+            let mut said = choice.delta.unwrap_or_default();
+            (extras.choice, extras.said) = (choice.extra, std::mem::take(&mut said.extra));
+            self.turn.words(&mut said, &mut extras, events);
+            for call in said.tool_calls.into_iter().flatten() {
+                called = true;
+                self.called(call, &mut extras, events)?;
+            }
+            if let Some(reason) = choice.finish_reason {
+                self.turn.stop(events);
+                self.finish_reason = Some(reason);
+            }
         }
-        for call in said.tool_calls.into_iter().flatten() {
-            self.called(call, events)?;
+        if self.finish_reason.is_some() {
+            self.closing.absorb(extras);
+        } else if !called {
+            self.turn.aside(&extras, events);
         }
         Ok(())
     }
 
     /// A piece of a call. Some servers leave out the index, some give every call the index 0 and an id of its own.
-    fn called(&mut self, said: SaidCall, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        let mut function = said.function.unwrap_or_default();
-        let name = function.name.take().filter(|name| !name.is_empty());
-        let id = said.id.filter(|id| !id.is_empty());
+    fn called(
+        &mut self,
+        mut said: SaidCall,
+        extras: &mut Extras,
+        events: &mut Vec<TurnEvent>,
+    ) -> Result<(), ReadError> {
+        let name = said.take_name();
+        let id = said.id.take().filter(|id| !id.is_empty());
         let position = match self.position(said.index, id.as_deref(), name.is_some()) {
             Some(known) => known,
             None if self.calls.len() >= MAX_CALLS => {
@@ -145,10 +149,11 @@ impl StreamState {
                 let name = name.ok_or_else(|| ReadError::malformed("a call begins without a name"))?;
                 let next = self.calls.last().map_or(0, |last| last.index.saturating_add(1));
                 self.calls.push(CallKey { index: said.index.unwrap_or(next), id: id.clone() });
-                self.turn.call(id, name, events)
+                self.turn.call(Begun { id, name, custom: said.is_custom() }, extras, events)
             }
         };
-        self.turn.arguments(position, function.arguments_text(), events)
+        let arguments = said.take_arguments();
+        self.turn.arguments(position, arguments, said.extra, extras, events)
     }
 
     /// The call that a piece belongs to; `None` for a new one.
@@ -174,7 +179,7 @@ impl StreamState {
         }
         if let Some(reason) = &self.finish_reason {
             self.ended = true;
-            self.turn.ended(reason, &self.usage, events);
+            self.turn.ended(reason, &self.usage, std::mem::take(&mut *self.closing), events);
         }
     }
 }

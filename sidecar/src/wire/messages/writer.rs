@@ -20,7 +20,7 @@ use super::stop_word;
 use crate::clock::Clock;
 use crate::ids::{self, IdSource};
 use crate::wire::code_tool;
-use crate::wire::event::{Aside, ClientEvent, CodeFailure, CodeOutcome, Ended, Opened};
+use crate::wire::event::{Aside, ClientEvent, CodeOutcome, Ended, Opened};
 use crate::wire::json::push_json;
 use crate::wire::sse::write_frame;
 use crate::wire::usage::Usage;
@@ -59,11 +59,11 @@ struct Answer {
 impl MessagesWriter {
     /// A writer of either form.
     pub fn new(options: WriterOptions) -> Self {
-        let WriterOptions { wire: _, streamed, native, show_reasoning, model, request_id, ids, clock } = options;
+        let WriterOptions { wire: _, streamed, native, show, model, request_id, ids, clock } = options;
         let answer = Answer {
             model,
             native,
-            show_reasoning,
+            show_reasoning: show.reasoning,
             request_id,
             ids,
             clock,
@@ -195,7 +195,7 @@ impl Answer {
                 })
             }
             CodeOutcome::Failed(failure) => {
-                json!({"type": "code_execution_tool_result_error", "error_code": error_code(failure)})
+                json!({"type": "code_execution_tool_result_error", "error_code": failure.code()})
             }
         };
         let id = self.calls.get(call).map_or("", String::as_str);
@@ -270,15 +270,6 @@ impl Answer {
             *server = known.into();
         }
         counts
-    }
-}
-
-fn error_code(failure: CodeFailure) -> &'static str {
-    match failure {
-        CodeFailure::InvalidInput => "invalid_tool_input",
-        CodeFailure::Unavailable => "unavailable",
-        CodeFailure::TooMany => "too_many_requests",
-        CodeFailure::TimedOut => "execution_time_exceeded",
     }
 }
 

@@ -7,7 +7,7 @@ use crate::wire::event::{BlockEvent, BlockKind, Delta};
 
 /// The events of these deltas' calls, one letter a kind: `+name`, `arguments`, `-`.
 fn check(deltas: &[Value], expected: Expect) {
-    let mut reader = StreamState::new(1 << 20, Arc::new(SystemIds));
+    let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
     let mut events = Vec::new();
     let mut failed = String::new();
     let last = json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]});
@@ -94,7 +94,7 @@ fn calls_without_an_index_or_all_of_one_index_are_told_apart_by_their_ids_and_na
 #[test]
 fn no_answer_holds_calls_without_end() {
     let calls: Vec<Value> = (0..=1024).map(|index| begin(index, "", "f", "")).collect();
-    let mut reader = StreamState::new(1 << 20, Arc::new(SystemIds));
+    let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
     let chunk = json!({"choices": [{"delta": {"tool_calls": calls}}]});
     let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
     assert_eq!(reader.frame(&frame, &mut Vec::new()), Err(ReadError::Malformed("one answer holds too many calls")));

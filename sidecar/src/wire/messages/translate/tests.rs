@@ -81,7 +81,6 @@ fn settings() {
                   "strict": true
                 }
               },
-              "parallel_tool_calls": false,
               "stream": true,
               "stream_options": {
                 "include_usage": true
@@ -92,7 +91,8 @@ fn settings() {
                   "content": "Be kind.\n\nBe brief."
                 }
               ],
-              "tool_choice": "required"
+              "tool_choice": "required",
+              "parallel_tool_calls": false
             }
             dropped: thinking, top_k"#]],
     );

@@ -1,0 +1,164 @@
+//! A neutral request as a Messages request to the model.
+//!
+//! INVARIANT: user and assistant alternate; what this wire has no word for is named in `dropped`.
+
+use decision::decide::Run;
+use serde_json::{Map, Value, json};
+
+use super::tools::{Choice as ToolChoice, Tools};
+use crate::wire::code_tool;
+use crate::wire::conversation::{Call, Choice, Conversation, Function, Message, Part};
+use crate::wire::json::{push_json, push_name};
+use crate::wire::model_request::{ModelRequest, Prepared};
+
+/// Most tokens of an answer whose caller named no limit: this wire demands one, and every current model takes this.
+const DEFAULT_MAX_TOKENS: u64 = 8192;
+/// Highest temperature of this wire.
+const MAX_TEMPERATURE: f64 = 1.0;
+
+/// Writes the request. `upstream_model` replaces the model's name.
+pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&str>) -> Prepared {
+    let names = conversation.functions.iter().map(|function| function.name.as_str());
+    let tool_name = code_tool::free_name(names);
+    let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
+    let hint = code_tool::hint_text(run, &tool_name);
+    let system: Vec<String> = hint.into_iter().chain(conversation.system.take()).collect();
+    let model = upstream_model.unwrap_or(&conversation.model).to_owned();
+    request.fields = fields(&mut conversation, &model, &system);
+    let kept = conversation.functions.iter().map(|function| function_entry(function).to_string().into()).collect();
+    let tools = Tools { kept, choice: choice(&conversation, &tool_name), name: tool_name };
+    tools.write(&mut request);
+    for (role, blocks) in turns(conversation.messages) {
+        let mut entry = Vec::new();
+        push_json(&mut entry, &json!({"role": role, "content": blocks}));
+        request.append(&entry);
+    }
+    Prepared {
+        request,
+        tool_name: tools.name,
+        model: conversation.model,
+        show: conversation.show,
+        dropped: conversation.dropped.into_iter().collect(),
+    }
+}
+
+fn fields(conversation: &mut Conversation, model: &str, system: &[String]) -> Vec<u8> {
+    let mut fields = Map::new();
+    fields.insert("model".to_owned(), model.into());
+    fields.insert("max_tokens".to_owned(), conversation.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS).into());
+    if !system.is_empty() {
+        fields.insert("system".to_owned(), system.join("\n\n").into());
+    }
+    if let Some(temperature) = &conversation.temperature {
+        let is_higher = temperature.as_f64().is_some_and(|temperature| temperature > MAX_TEMPERATURE);
+        let carried = if is_higher { MAX_TEMPERATURE.into() } else { Value::Number(temperature.clone()) };
+        fields.insert("temperature".to_owned(), carried);
+        if is_higher {
+            conversation.dropped.insert(format!("temperature>{MAX_TEMPERATURE}"));
+        }
+    }
+    if let Some(top_p) = &conversation.top_p {
+        fields.insert("top_p".to_owned(), Value::Number(top_p.clone()));
+    }
+    if !conversation.stop.is_empty() {
+        fields.insert("stop_sequences".to_owned(), conversation.stop.clone().into());
+    }
+    if let Some(user) = &conversation.user {
+        fields.insert("metadata".to_owned(), json!({"user_id": user}));
+    }
+    if let Some(schema) = &conversation.answer_schema {
+        fields.insert("output_config".to_owned(), json!({"format": {"type": "json_schema", "schema": schema}}));
+    }
+    if conversation.stream {
+        fields.insert("stream".to_owned(), true.into());
+    }
+    let mut out = Vec::new();
+    for (name, value) in &fields {
+        push_name(&mut out, name);
+        push_json(&mut out, value);
+    }
+    out
+}
+
+fn function_entry(function: &Function) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".to_owned(), function.name.as_str().into());
+    if let Some(description) = &function.description {
+        entry.insert("description".to_owned(), description.as_str().into());
+    }
+    entry.insert("input_schema".to_owned(), function.schema.clone().into());
+    if function.strict == Some(true) {
+        entry.insert("strict".to_owned(), true.into());
+    }
+    entry.into()
+}
+
+/// The choice in this wire's words; one that only forbids parallel calls needs a type all the same.
+fn choice(conversation: &Conversation, tool_name: &str) -> Option<ToolChoice> {
+    let serial = conversation.parallel_calls == Some(false);
+    let chosen = match &conversation.choice {
+        None if !serial => return None,
+        None | Some(Choice::Auto) => json!({"type": "auto"}),
+        Some(Choice::Any) => json!({"type": "any"}),
+        Some(Choice::None) => return Some(ToolChoice { value: json!({"type": "none"}), once: false }),
+        Some(Choice::Function(name)) => json!({"type": "tool", "name": name}),
+        Some(Choice::Code) => json!({"type": "tool", "name": tool_name}),
+    };
+    let mut value = chosen;
+    if let (true, Value::Object(value)) = (serial, &mut value) {
+        value.insert("disable_parallel_tool_use".to_owned(), true.into());
+    }
+    Some(ToolChoice { value, once: matches!(conversation.choice, Some(Choice::Any | Choice::Code)) })
+}
+
+/// The history with neighbours of one role made one message. Empty texts go: providers refuse them.
+fn turns(messages: Vec<Message>) -> Vec<(&'static str, Vec<Value>)> {
+    let mut turns: Vec<(&'static str, Vec<Value>)> = Vec::new();
+    for message in messages {
+        let (role, blocks) = match message {
+            Message::User(parts) => ("user", parts.into_iter().filter_map(part).collect()),
+            Message::Result { call_id, text } => {
+                ("user", vec![json!({"type": "tool_result", "tool_use_id": call_id, "content": text})])
+            }
+            Message::Assistant { text, calls } => {
+                ("assistant", part(Part::Text(text)).into_iter().chain(calls.into_iter().map(call)).collect::<Vec<_>>())
+            }
+        };
+        match turns.last_mut() {
+            Some((known, all)) if *known == role => all.extend(blocks),
+            _ if blocks.is_empty() => {}
+            _ => turns.push((role, blocks)),
+        }
+    }
+    turns
+}
+
+fn part(part: Part) -> Option<Value> {
+    Some(match part {
+        Part::Text(text) if text.is_empty() => return None,
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Image(url) => json!({"type": "image", "source": source(&url)}),
+        Part::Pdf { name, data } => json!({"type": "document", "source": source(&data), "title": name}),
+    })
+}
+
+fn source(url: &str) -> Value {
+    match url.strip_prefix("data:").and_then(|data| data.split_once(";base64,")) {
+        Some((media_type, data)) => json!({"type": "base64", "media_type": media_type, "data": data}),
+        None => json!({"type": "url", "url": url}),
+    }
+}
+
+/// Input must be an object here; a text that is none, which only a model that erred can have written, stands in one.
+fn call(call: Call) -> Value {
+    let Call { id, name, arguments } = call;
+    let input = match serde_json::from_str::<Map<String, Value>>(&arguments) {
+        Ok(input) => input,
+        Err(_) if arguments.trim().is_empty() => Map::new(),
+        Err(_) => Map::from_iter([("arguments".to_owned(), arguments.into())]),
+    };
+    json!({"type": "tool_use", "id": id, "name": name, "input": input})
+}
+
+#[cfg(test)]
+mod tests;
