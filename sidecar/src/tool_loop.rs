@@ -149,7 +149,7 @@ impl Engine {
     }
 
     fn driver(&self, asked: &RunRequest, wires: Wires, prepared: Prepared, reaper: Reaper) -> Driver {
-        let Prepared { request, tool_name, model, show_reasoning, dropped: _ } = prepared;
+        let Prepared { request, tool_name, model, show_reasoning, dropped: _, caller: _ } = prepared;
         let writer = ClientWriter::new(WriterOptions {
             wire: wires.caller,
             streamed: asked.stream,

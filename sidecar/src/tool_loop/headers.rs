@@ -27,7 +27,7 @@ pub(super) fn for_model(client: &HeaderMap, wire: ModelWire, streamed: bool) -> 
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     match wire {
         ModelWire::Messages => keep_foreign_betas(&mut headers),
-        ModelWire::ChatCompletions => to_bearer(&mut headers),
+        ModelWire::ChatCompletions | ModelWire::Responses => to_bearer(&mut headers),
     }
     headers
 }

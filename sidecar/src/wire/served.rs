@@ -8,7 +8,7 @@ use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::model_request::{CallResult, ModelRequest, Prepared};
-use super::{chat_completions, messages};
+use super::{chat_completions, messages, responses};
 
 /// A wire that callers may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum ModelWire {
     Messages,
     /// OpenAI Chat Completions.
     ChatCompletions,
+    /// OpenAI Responses.
+    Responses,
 }
 
 /// The wires between which one request's answers are carried.
@@ -43,7 +45,7 @@ impl Wires {
             ApiFormat::ChatCompletions | ApiFormat::Responses => return Err(not_served()),
         };
         let best_first = match caller {
-            CallerWire::Messages => [ModelWire::Messages, ModelWire::ChatCompletions],
+            CallerWire::Messages => [ModelWire::Messages, ModelWire::ChatCompletions, ModelWire::Responses],
         };
         let model = best_first.into_iter().find(|wire| served.contains(&wire.format())).ok_or_else(not_served)?;
         Ok(Self { caller, model })
@@ -53,7 +55,7 @@ impl Wires {
     pub fn are_same(self) -> bool {
         match (self.caller, self.model) {
             (CallerWire::Messages, ModelWire::Messages) => true,
-            (CallerWire::Messages, ModelWire::ChatCompletions) => false,
+            (CallerWire::Messages, ModelWire::ChatCompletions | ModelWire::Responses) => false,
         }
     }
 
@@ -65,6 +67,10 @@ impl Wires {
                 let conversation = messages::parse(body, run)?;
                 Ok(chat_completions::emit(conversation, run, upstream_model))
             }
+            (CallerWire::Messages, ModelWire::Responses) => {
+                let conversation = messages::parse(body, run)?;
+                Ok(responses::emit(conversation, run, upstream_model))
+            }
         }
     }
 }
@@ -75,6 +81,7 @@ impl ModelWire {
         match self {
             Self::Messages => messages::PATH,
             Self::ChatCompletions => chat_completions::PATH,
+            Self::Responses => responses::PATH,
         }
     }
 
@@ -87,6 +94,11 @@ impl ModelWire {
                     request.append(&chat_completions::result_entry(result));
                 }
             }
+            Self::Responses => {
+                for result in results {
+                    request.append(&responses::result_entry(result));
+                }
+            }
         }
     }
 
@@ -95,6 +107,7 @@ impl ModelWire {
         match self {
             Self::Messages => messages::parse_error(data),
             Self::ChatCompletions => chat_completions::parse_error(data),
+            Self::Responses => responses::parse_error(data),
         }
     }
 
@@ -102,6 +115,7 @@ impl ModelWire {
         match self {
             Self::Messages => ApiFormat::Messages,
             Self::ChatCompletions => ApiFormat::ChatCompletions,
+            Self::Responses => ApiFormat::Responses,
         }
     }
 }
@@ -121,7 +135,7 @@ mod tests {
         let model = |served: &[ApiFormat]| Wires::choose(Messages, served).map(|wires| wires.model).ok();
         assert_eq!(model(&[ChatCompletions, Messages]), Some(ModelWire::Messages));
         assert_eq!(model(&[Responses, ChatCompletions]), Some(ModelWire::ChatCompletions));
-        assert_eq!(model(&[Responses]), None);
+        assert_eq!(model(&[Responses]), Some(ModelWire::Responses));
         assert!(Wires::choose(Responses, &[Responses, Messages]).is_err());
     }
 }

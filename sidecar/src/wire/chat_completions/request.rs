@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function, Message, Part};
 use crate::wire::json::{push_json, push_name};
-use crate::wire::model_request::{ModelRequest, Prepared};
+use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
 
 /// Writes the request. `upstream_model` replaces the model's name.
 pub fn emit(conversation: Conversation, run: &Run, upstream_model: Option<&str>) -> Prepared {
@@ -29,6 +29,7 @@ pub fn emit(conversation: Conversation, run: &Run, upstream_model: Option<&str>)
         model: conversation.model,
         show_reasoning: conversation.show_reasoning,
         dropped: conversation.dropped.into_iter().collect(),
+        caller: CallerSettings::default(),
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::history;
 use crate::wire::code_tool;
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
-use crate::wire::model_request::{ModelRequest, Prepared};
+use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
 
 /// Members that only this gateway reads.
 pub(super) const GATEWAY_FIELDS: &[&str] =
@@ -46,7 +46,14 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
             _ => request.fields.extend_from_slice(value.get().as_bytes()),
         }
     }
-    Ok(Prepared { request, tool_name: tools.name, model, show_reasoning: true, dropped: Vec::new() })
+    Ok(Prepared {
+        request,
+        tool_name: tools.name,
+        model,
+        show_reasoning: true,
+        dropped: Vec::new(),
+        caller: CallerSettings::default(),
+    })
 }
 
 /// The system text with the hint in front of it.
