@@ -79,6 +79,7 @@ pub(super) fn for_client(upstream: &HeaderMap, wire: CallerWire, request_id: &st
     }
     let id_header = match wire {
         CallerWire::Messages => "request-id",
+        CallerWire::Responses => "x-request-id",
     };
     if let (false, Ok(id)) = (headers.contains_key(id_header), HeaderValue::from_str(request_id)) {
         headers.insert(HeaderName::from_static(id_header), id);

@@ -3,5 +3,6 @@
 mod failures;
 mod headers;
 mod leaving;
+mod responses;
 mod support;
 mod transcripts;

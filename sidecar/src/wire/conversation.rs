@@ -35,6 +35,8 @@ pub struct Conversation {
     pub answer_schema: Option<Value>,
     /// Streamed.
     pub stream: bool,
+    /// How much the model is to think, in the caller's word.
+    pub reasoning_effort: Option<String>,
     /// The caller asked to see the model's thinking.
     pub show_reasoning: bool,
     /// What could not be carried over, by parameter.

@@ -15,6 +15,7 @@ use super::model_request::CallResult;
 use super::usage::Usage;
 
 pub use history::fold;
+pub(super) use history::recount;
 pub use reader::{StreamState, WholeReader};
 pub use request::edit;
 pub use translate::parse;

@@ -22,6 +22,10 @@ pub struct ModelRequest {
     pub tools_closing: Vec<u8>,
 }
 
+/// Members of a caller's request, on any wire, that only this gateway reads.
+pub const GATEWAY_FIELDS: &[&str] =
+    &["container", "guardrails", "max_tool_iterations", "mcp_server_ids", "session_label", "tools_header"];
+
 /// A request made ready for a run here.
 #[derive(Debug)]
 pub struct Prepared {

@@ -1,8 +1,13 @@
 //! OpenAI Responses: requests, model answers and client answers.
 
 mod emit;
+mod history;
 mod items;
 mod reader;
+mod request;
+mod settings;
+mod translate;
+mod writer;
 
 use decision::problem::Problem;
 use serde_json::{Map, Value};
@@ -12,7 +17,12 @@ use super::model_request::CallResult;
 use super::usage::Usage;
 
 pub use emit::emit;
+pub use history::fold;
 pub use reader::{StreamState, WholeReader};
+pub use request::edit;
+pub use settings::settings;
+pub use translate::parse;
+pub use writer::ResponsesWriter;
 
 /// Path of the endpoint at a provider.
 pub const PATH: &str = "/v1/responses";
@@ -47,6 +57,11 @@ pub fn parse_error(data: &[u8]) -> Problem {
         Some(error) => chat_completions::parse_error(error.to_string().as_bytes()),
         None => chat_completions::parse_error(data),
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it stands where an error is turned into another")]
+fn not_an_object(_: serde_json::Error) -> Problem {
+    Problem::invalid("the body is not a JSON object")
 }
 
 fn take_text(map: &mut Map<String, Value>, name: &str) -> Option<String> {

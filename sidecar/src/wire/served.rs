@@ -7,7 +7,8 @@ use decision::decide::Run;
 use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
 
-use super::model_request::{CallResult, ModelRequest, Prepared};
+use super::conversation::Conversation;
+use super::model_request::{CallResult, CallerSettings, ModelRequest, Prepared};
 use super::{chat_completions, messages, responses};
 
 /// A wire that callers may speak.
@@ -15,6 +16,8 @@ use super::{chat_completions, messages, responses};
 pub enum CallerWire {
     /// Anthropic Messages.
     Messages,
+    /// OpenAI Responses.
+    Responses,
 }
 
 /// A wire that models may be called in.
@@ -42,35 +45,56 @@ impl Wires {
     pub fn choose(caller: ApiFormat, served: &[ApiFormat]) -> Result<Self, Problem> {
         let caller = match caller {
             ApiFormat::Messages => CallerWire::Messages,
-            ApiFormat::ChatCompletions | ApiFormat::Responses => return Err(not_served()),
+            ApiFormat::Responses => CallerWire::Responses,
+            ApiFormat::ChatCompletions => return Err(not_served()),
         };
-        let best_first = match caller {
-            CallerWire::Messages => [ModelWire::Messages, ModelWire::ChatCompletions, ModelWire::Responses],
+        let best_first: &[ModelWire] = match caller {
+            CallerWire::Messages => &[ModelWire::Messages, ModelWire::ChatCompletions, ModelWire::Responses],
+            CallerWire::Responses => &[ModelWire::Responses, ModelWire::ChatCompletions],
         };
-        let model = best_first.into_iter().find(|wire| served.contains(&wire.format())).ok_or_else(not_served)?;
+        let model = best_first.iter().find(|wire| served.contains(&wire.format())).copied().ok_or_else(not_served)?;
         Ok(Self { caller, model })
     }
 
     /// The caller and the model speak the same wire: what nobody here understands survives.
     pub fn are_same(self) -> bool {
         match (self.caller, self.model) {
-            (CallerWire::Messages, ModelWire::Messages) => true,
-            (CallerWire::Messages, ModelWire::ChatCompletions | ModelWire::Responses) => false,
+            (CallerWire::Messages, ModelWire::Messages) | (CallerWire::Responses, ModelWire::Responses) => true,
+            (CallerWire::Messages, ModelWire::ChatCompletions | ModelWire::Responses)
+            | (CallerWire::Responses, ModelWire::Messages | ModelWire::ChatCompletions) => false,
         }
     }
 
     /// The caller's request as the model is to get it. `upstream_model` replaces the model's name.
     pub fn prepare(self, body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
-        match (self.caller, self.model) {
-            (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model),
-            (CallerWire::Messages, ModelWire::ChatCompletions) => {
-                let conversation = messages::parse(body, run)?;
-                Ok(chat_completions::emit(conversation, run, upstream_model))
+        let caller = self.caller.settings(body, self.are_same())?;
+        let prepared = match (self.caller, self.model) {
+            (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model)?,
+            (CallerWire::Responses, ModelWire::Responses) => responses::edit(body, run, upstream_model)?,
+            (caller, ModelWire::ChatCompletions) => {
+                chat_completions::emit(caller.parse(body, run)?, run, upstream_model)
             }
-            (CallerWire::Messages, ModelWire::Responses) => {
-                let conversation = messages::parse(body, run)?;
-                Ok(responses::emit(conversation, run, upstream_model))
-            }
+            (caller, ModelWire::Responses) => responses::emit(caller.parse(body, run)?, run, upstream_model),
+            (CallerWire::Responses, ModelWire::Messages) => return Err(not_served()),
+        };
+        Ok(Prepared { caller, ..prepared })
+    }
+}
+
+impl CallerWire {
+    /// What the answer needs of the request.
+    fn settings(self, body: &[u8], same_wire: bool) -> Result<CallerSettings, Problem> {
+        match self {
+            Self::Messages => Ok(CallerSettings::default()),
+            Self::Responses => responses::settings(body, same_wire),
+        }
+    }
+
+    /// The request in no wire's words.
+    fn parse(self, body: &[u8], run: &Run) -> Result<Conversation, Problem> {
+        match self {
+            Self::Messages => messages::parse(body, run),
+            Self::Responses => responses::parse(body, run),
         }
     }
 }
@@ -121,7 +145,8 @@ impl ModelWire {
 }
 
 fn not_served() -> Problem {
-    let message = "code execution is served on /v1/messages, with models that speak Messages or Chat Completions";
+    let message = "code execution is served on /v1/messages, with models of any wire, and on /v1/responses, with models that \
+                   speak Responses or Chat Completions";
     Problem::new(ProblemKind::InvalidRequest, Origin::Caller, message)
 }
 
@@ -136,6 +161,10 @@ mod tests {
         assert_eq!(model(&[ChatCompletions, Messages]), Some(ModelWire::Messages));
         assert_eq!(model(&[Responses, ChatCompletions]), Some(ModelWire::ChatCompletions));
         assert_eq!(model(&[Responses]), Some(ModelWire::Responses));
-        assert!(Wires::choose(Responses, &[Responses, Messages]).is_err());
+        let model = |served: &[ApiFormat]| Wires::choose(Responses, served).map(|wires| wires.model).ok();
+        assert_eq!(model(&[ChatCompletions, Responses]), Some(ModelWire::Responses));
+        assert_eq!(model(&[Messages, ChatCompletions]), Some(ModelWire::ChatCompletions));
+        assert_eq!(model(&[Messages]), None);
+        assert!(Wires::choose(ChatCompletions, &[ChatCompletions]).is_err());
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use decision::problem::Problem;
+use serde_json::{Map, Value};
 
 use super::event::{ClientEvent, Ended};
 use super::messages::MessagesWriter;
+use super::responses::ResponsesWriter;
 use super::served::CallerWire;
 use crate::clock::Clock;
 use crate::ids::IdSource;
@@ -16,6 +18,8 @@ use crate::ids::IdSource;
 pub enum ClientWriter {
     /// Anthropic Messages.
     Messages(Box<MessagesWriter>),
+    /// OpenAI Responses.
+    Responses(Box<ResponsesWriter>),
 }
 
 /// What a writer must know.
@@ -29,6 +33,8 @@ pub struct WriterOptions {
     pub native: bool,
     /// Show the model's thinking where it comes from another wire.
     pub show_reasoning: bool,
+    /// Members of the request that the answer repeats or follows.
+    pub settings: Map<String, Value>,
     /// Model name the caller asked for.
     pub model: String,
     /// For errors.
@@ -44,6 +50,7 @@ impl ClientWriter {
     pub fn new(options: WriterOptions) -> Self {
         match options.wire {
             CallerWire::Messages => Self::Messages(Box::new(MessagesWriter::new(options))),
+            CallerWire::Responses => Self::Responses(Box::new(ResponsesWriter::new(options))),
         }
     }
 
@@ -51,6 +58,10 @@ impl ClientWriter {
     pub fn write(&mut self, event: ClientEvent) -> Result<(), Problem> {
         match self {
             Self::Messages(writer) => writer.write(event),
+            Self::Responses(writer) => {
+                writer.write(event);
+                Ok(())
+            }
         }
     }
 
@@ -58,6 +69,7 @@ impl ClientWriter {
     pub fn keep_alive(&mut self) {
         match self {
             Self::Messages(writer) => writer.keep_alive(),
+            Self::Responses(writer) => writer.keep_alive(),
         }
     }
 
@@ -65,6 +77,7 @@ impl ClientWriter {
     pub fn finish(&mut self, ended: Ended) {
         match self {
             Self::Messages(writer) => writer.finish(ended),
+            Self::Responses(writer) => writer.finish(ended),
         }
     }
 
@@ -72,6 +85,7 @@ impl ClientWriter {
     pub fn fail(&mut self, problem: &Problem) {
         match self {
             Self::Messages(writer) => writer.fail(problem),
+            Self::Responses(writer) => writer.fail(problem),
         }
     }
 
@@ -79,6 +93,7 @@ impl ClientWriter {
     pub fn take(&mut self) -> Bytes {
         match self {
             Self::Messages(writer) => writer.take(),
+            Self::Responses(writer) => writer.take(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::wire::event::Opened;
 
 fn settings(max_turns: u32) -> Settings {
     let limits = Limits { max_calls_per_turn: 3, ..Limits::default() };
-    Settings { tool_name: "code_execution".to_owned(), max_turns, limits }
+    Settings { tool_name: "code_execution".to_owned(), max_turns, max_calls: usize::MAX, limits }
 }
 
 /// One block of a scripted turn.

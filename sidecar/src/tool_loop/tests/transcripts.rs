@@ -8,7 +8,7 @@ use super::support::{Answer, Bench, chat_call, chat_code, chat_stream, chat_text
 use crate::tool_loop::{Limits, RunRequest};
 
 /// Plays the script whole, byte by byte and in odd pieces: the client must get the same bytes each time.
-async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn() -> Vec<Answer>) -> String {
+pub(super) async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn() -> Vec<Answer>) -> String {
     let mut told: Option<String> = None;
     for piece in [usize::MAX, 1, 7] {
         let answers = script().into_iter().map(|answer| Answer { piece, ..answer }).collect();
@@ -45,7 +45,7 @@ fn messages(stream: bool) -> RunRequest {
     run_request(ApiFormat::Messages, &request(stream))
 }
 
-fn chat_whole(message: &Value, finish_reason: &str) -> Answer {
+pub(super) fn chat_whole(message: &Value, finish_reason: &str) -> Answer {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 5});
     let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
     Answer::json(
@@ -53,7 +53,7 @@ fn chat_whole(message: &Value, finish_reason: &str) -> Answer {
     )
 }
 
-fn called(arguments: &str) -> Value {
+pub(super) fn called(arguments: &str) -> Value {
     let function = json!({"name": "code_execution", "arguments": arguments});
     json!({"role": "assistant", "content": "Let me compute.", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]})
 }

@@ -57,6 +57,9 @@ fn fields(conversation: &Conversation, model: &str) -> Vec<u8> {
     if let Some(user) = &conversation.user {
         fields.insert("user".to_owned(), user.as_str().into());
     }
+    if let Some(effort) = &conversation.reasoning_effort {
+        fields.insert("reasoning_effort".to_owned(), effort.as_str().into());
+    }
     if let Some(schema) = &conversation.answer_schema {
         let format = json!({"name": "answer", "schema": schema, "strict": true});
         fields.insert("response_format".to_owned(), json!({"type": "json_schema", "json_schema": format}));

@@ -10,11 +10,7 @@ use serde_json::{Value, json};
 use super::history;
 use crate::wire::code_tool;
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
-use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
-
-/// Members that only this gateway reads.
-pub(super) const GATEWAY_FIELDS: &[&str] =
-    &["container", "guardrails", "max_tool_iterations", "mcp_server_ids", "session_label", "tools_header"];
+use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared};
 
 /// Edits a request for a run here. `upstream_model` replaces the model's name.
 pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {

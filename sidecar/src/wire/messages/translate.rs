@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use self::content::ContentReader;
 use super::history;
-use super::request::GATEWAY_FIELDS;
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
 use crate::wire::json::Fields;
+use crate::wire::model_request::GATEWAY_FIELDS;
 
 /// Members that mean nothing outside this wire, or nothing that shows.
 const SILENT: &[&str] = &["anthropic_version", "betas", "cache_control", "service_tier"];

@@ -59,9 +59,17 @@ fn fields(conversation: &Conversation, upstream_model: Option<&str>, system: &[S
             |schema| json!({"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": true}}),
         ),
     );
-    if conversation.show_reasoning {
+    let effort = conversation.reasoning_effort.as_deref();
+    if conversation.show_reasoning || effort.is_some() {
+        let summary = conversation.show_reasoning.then_some(("summary", "auto"));
+        let reasoning: Map<String, Value> = effort
+            .map(|effort| ("effort", effort))
+            .into_iter()
+            .chain(summary)
+            .map(|(name, word)| (name.to_owned(), word.into()))
+            .collect();
+        put("reasoning", Some(reasoning.into()));
         // Who keeps nothing gets the model's thinking sealed, and gives it back with the next call.
-        put("reasoning", Some(json!({"summary": "auto"})));
         put("include", Some(json!(["reasoning.encrypted_content"])));
     }
     put("store", Some(false.into()));
