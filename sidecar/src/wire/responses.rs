@@ -59,7 +59,6 @@ pub fn parse_error(data: &[u8]) -> Problem {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it stands where an error is turned into another")]
 fn not_an_object(_: serde_json::Error) -> Problem {
     Problem::invalid("the body is not a JSON object")
 }

@@ -15,6 +15,7 @@ mod mesh;
 mod parity;
 mod pins;
 mod private;
+mod responses;
 mod routing;
 mod sdk;
 mod support;

@@ -21,7 +21,15 @@ fn installed(path: &str) -> PathBuf {
 async fn run(stack: &Stack, mut command: Command) {
     command.env("OTARI_BASE_URL", stack.base_url()).env("OTARI_KEY", stack.key());
     // The SDKs read these too, and would then ask somebody else.
-    for name in ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "HTTP_PROXY", "http_proxy"] {
+    for name in [
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "OPENAI_BASE_URL",
+        "OPENAI_API_KEY",
+        "HTTP_PROXY",
+        "http_proxy",
+    ] {
         command.env_remove(name);
     }
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -32,29 +40,49 @@ async fn run(stack: &Stack, mut command: Command) {
     assert!(printed.contains("passed") || printed.contains("# pass "), "no test ran: {printed}");
 }
 
-async fn python(suite: &str) {
+/// The tests of a folder, with the packages of a suite.
+async fn python(suite: &str, folder: &str) {
     let stack = shared().await;
     let mut command = Command::new(installed(&format!(".tools/sdk/{suite}/bin/python")));
-    command.args(["-m", "pytest"]).current_dir(root().join("tests/sdk/python"));
+    command.args(["-m", "pytest"]).current_dir(root().join("tests/sdk").join(folder));
     command.env("PYTHONDONTWRITEBYTECODE", "1");
+    run(&stack, command).await;
+}
+
+async fn javascript(package: &str, test: &str) {
+    let stack = shared().await;
+    installed(&format!("tests/sdk/js/node_modules/{package}"));
+    let mut command = Command::new("node");
+    command.args(["--test", "--test-reporter=tap", test]).current_dir(root().join("tests/sdk/js"));
     run(&stack, command).await;
 }
 
 #[tokio::test]
 async fn the_newest_python_sdk() {
-    python("anthropic-newest").await;
+    python("anthropic-newest", "python").await;
 }
 
 #[tokio::test]
 async fn the_oldest_python_sdk() {
-    python("anthropic-oldest").await;
+    python("anthropic-oldest", "python").await;
 }
 
 #[tokio::test]
 async fn the_typescript_sdk() {
-    let stack = shared().await;
-    installed("tests/sdk/js/node_modules/@anthropic-ai/sdk");
-    let mut command = Command::new("node");
-    command.args(["--test", "--test-reporter=tap"]).current_dir(root().join("tests/sdk/js"));
-    run(&stack, command).await;
+    javascript("@anthropic-ai/sdk", "code_execution.test.js").await;
+}
+
+#[tokio::test]
+async fn the_newest_python_sdk_of_openai_on_responses() {
+    python("openai-newest", "openai").await;
+}
+
+#[tokio::test]
+async fn an_old_python_sdk_of_openai_on_responses() {
+    python("openai-oldest", "openai").await;
+}
+
+#[tokio::test]
+async fn the_javascript_sdk_of_openai_on_responses() {
+    javascript("openai", "responses.test.js").await;
 }

@@ -141,8 +141,8 @@ fn named_choice(choice: &Value, param: &str, run: &Run, conversation: &Conversat
             Ok(Choice::Function(name.to_owned()))
         }
         (kind, name) => {
-            let named = name.or(kind).unwrap_or_default();
-            let message = format!("`{param}` names `{named}`, which is no tool that this model can be given");
+            let wanted = name.or(kind).unwrap_or_default();
+            let message = format!("`{param}` names `{wanted}`, which is no tool that this model can be given");
             Err(Problem::invalid(message).with_param(param))
         }
     }

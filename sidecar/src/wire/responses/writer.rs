@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use self::answer::{Answer, response_json};
 use self::events::{Events, Place, put};
-use self::item::{Call, Code, Open, Text};
+use self::item::{CallItem, CodeItem, Open, TextItem};
 use crate::ids;
 use crate::wire::event::{Aside, BlockEvent, BlockKind, ClientEvent, CodeOutcome, Delta, Ended, Raw};
 use crate::wire::json::Fields;
@@ -30,7 +30,7 @@ pub struct ResponsesWriter {
     output: Vec<Option<Vec<u8>>>,
     open: Open,
     /// The code calls, by number.
-    codes: Vec<Code>,
+    codes: Vec<CodeItem>,
     native: bool,
     show_reasoning: bool,
     opened: bool,
@@ -61,12 +61,13 @@ impl ResponsesWriter {
             ClientEvent::Opened(opened) => self.open(opened.raw),
             ClientEvent::Block(event) => self.block(event),
             ClientEvent::Aside(Aside::Ping) => self.keep_alive(),
-            ClientEvent::Aside(Aside::Unknown { name: _, data }) => drop(self.events.raw(&data, None)),
+            ClientEvent::Aside(Aside::Unknown { name: _, data }) => self.events.raw(&data, None),
             _ if !self.native => {}
             ClientEvent::CodeStart { call } => {
                 debug_assert_eq!(self.codes.len(), call, "calls start in order");
                 let place = self.reserve(ids::CODE_INTERPRETER_CALL);
-                let code = Code::start(place, self.answer.container(), self.answer.shows_outputs(), &mut self.events);
+                let code =
+                    CodeItem::start(place, self.answer.container(), self.answer.shows_outputs(), &mut self.events);
                 self.codes.push(code);
             }
             ClientEvent::CodeDelta { call, code } => {
@@ -160,12 +161,12 @@ impl ResponsesWriter {
 
     fn start(&mut self, kind: BlockKind) {
         self.open = match kind {
-            BlockKind::Text => Open::Message(Text::message(self.reserve(ids::MESSAGE), &mut self.events)),
+            BlockKind::Text => Open::Message(TextItem::message(self.reserve(ids::MESSAGE), &mut self.events)),
             BlockKind::Reasoning if self.show_reasoning => {
-                Open::Reasoning(Text::reasoning(self.reserve(ids::REASONING), &mut self.events))
+                Open::Reasoning(TextItem::reasoning(self.reserve(ids::REASONING), &mut self.events))
             }
             BlockKind::Call { id, name } => {
-                Open::Call(Call::start(self.reserve(ids::FUNCTION_CALL), id, name, &mut self.events))
+                Open::Call(CallItem::start(self.reserve(ids::FUNCTION_CALL), id, name, &mut self.events))
             }
             BlockKind::Reasoning | BlockKind::Other => Open::Nothing,
         };

@@ -17,19 +17,19 @@ pub(super) enum Open {
     Nothing,
     /// One in the model's own bytes, at this place.
     Raw(usize),
-    Message(Text),
-    Reasoning(Text),
-    Call(Call),
+    Message(TextItem),
+    Reasoning(TextItem),
+    Call(CallItem),
 }
 
 /// A message, or a summary of thoughts.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct TextItem {
     place: Place,
     text: String,
 }
 
-impl Text {
+impl TextItem {
     pub(super) fn message(place: Place, events: &mut Events) -> Self {
         events.item(ADDED, place.index, &message_item(&place.id, "in_progress", None));
         events.of_item("response.content_part.added", &place, |data| {
@@ -94,14 +94,14 @@ impl Text {
 
 /// A call of one of the client's functions.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct CallItem {
     place: Place,
     call_id: String,
     name: String,
     arguments: String,
 }
 
-impl Call {
+impl CallItem {
     pub(super) fn start(place: Place, call_id: String, name: String, events: &mut Events) -> Self {
         let call = Self { place, call_id, name, arguments: String::new() };
         events.item(ADDED, call.place.index, &call.item("in_progress"));
@@ -115,7 +115,7 @@ impl Call {
 
     pub(super) fn stop(mut self, events: &mut Events) -> (usize, Vec<u8>) {
         if self.arguments.trim().is_empty() {
-            self.arguments = "{}".to_owned();
+            self.arguments.push_str("{}");
         }
         events.of_item("response.function_call_arguments.done", &self.place, |data| {
             put(data, "name", &self.name);
@@ -134,14 +134,14 @@ impl Call {
 
 /// A code call: its item stays open until its result is there.
 #[derive(Debug)]
-pub(super) struct Code {
+pub(super) struct CodeItem {
     place: Place,
     container: String,
     code: String,
     shows_outputs: bool,
 }
 
-impl Code {
+impl CodeItem {
     pub(super) fn start(place: Place, container: String, shows_outputs: bool, events: &mut Events) -> Self {
         let code = Self { place, container, code: String::new(), shows_outputs };
         let outputs = if shows_outputs { json!([]) } else { Value::Null };
