@@ -50,6 +50,8 @@ pub struct CallerSettings {
     pub members: Map<String, Value>,
     /// Code calls that may run; no limit of the caller's when absent.
     pub max_calls: Option<usize>,
+    /// What a run here cannot give, by parameter.
+    pub dropped: Vec<String>,
 }
 
 /// What the model is told of one of its calls.

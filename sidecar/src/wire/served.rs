@@ -67,8 +67,8 @@ impl Wires {
 
     /// The caller's request as the model is to get it. `upstream_model` replaces the model's name.
     pub fn prepare(self, body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
-        let caller = self.caller.settings(body, self.are_same())?;
-        let prepared = match (self.caller, self.model) {
+        let mut caller = self.caller.settings(body, run, self.are_same())?;
+        let mut prepared = match (self.caller, self.model) {
             (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model)?,
             (CallerWire::Responses, ModelWire::Responses) => responses::edit(body, run, upstream_model)?,
             (caller, ModelWire::ChatCompletions) => {
@@ -77,16 +77,17 @@ impl Wires {
             (caller, ModelWire::Responses) => responses::emit(caller.parse(body, run)?, run, upstream_model),
             (CallerWire::Responses, ModelWire::Messages) => return Err(not_served()),
         };
+        prepared.dropped.append(&mut caller.dropped);
         Ok(Prepared { caller, ..prepared })
     }
 }
 
 impl CallerWire {
     /// What the answer needs of the request.
-    fn settings(self, body: &[u8], same_wire: bool) -> Result<CallerSettings, Problem> {
+    fn settings(self, body: &[u8], run: &Run, same_wire: bool) -> Result<CallerSettings, Problem> {
         match self {
             Self::Messages => Ok(CallerSettings::default()),
-            Self::Responses => responses::settings(body, same_wire),
+            Self::Responses => responses::settings(body, run, same_wire),
         }
     }
 

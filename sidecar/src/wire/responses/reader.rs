@@ -98,6 +98,7 @@ impl FrameReader for StreamState {
                 let response = event.response.ok_or_else(|| ReadError::malformed("the last event has no response"))?;
                 self.end(response, events)?;
             }
+            "keepalive" => events.push(TurnEvent::Aside(Aside::Ping)),
             _ => self.grown(&event, frame, events),
         }
         Ok(())
@@ -165,7 +166,8 @@ impl StreamState {
     fn grown(&mut self, event: &Event<'_>, frame: &Frame, events: &mut Vec<TurnEvent>) {
         let raw = self.raw(&frame.data);
         let Some(position) = event.output_index.and_then(|index| self.position(Some(index))) else {
-            if raw.is_some() && event.output_index.is_none() {
+            // Before the opening event an SDK takes nothing.
+            if raw.is_some() && event.output_index.is_none() && self.opened {
                 let aside = Aside::Unknown { name: frame.event.clone(), data: frame.data.clone() };
                 events.push(TurnEvent::Aside(aside));
             }

@@ -136,6 +136,18 @@ fn reasoning_that_its_provider_cannot_look_up_stays_out_of_the_history() {
 }
 
 #[test]
+fn a_sign_of_life_is_one_and_nothing_unknown_comes_before_the_opening() {
+    let unknown = json!({"type": "response.aura", "n": 1});
+    let created = json!({"type": "response.created", "response": {"id": "resp_1"}});
+    let events = [json!({"type": "keepalive"}), unknown.clone(), created, unknown];
+    let (told, _) = read(true, &events).unwrap();
+    let [TurnEvent::Aside(Aside::Ping), TurnEvent::Opened(_), TurnEvent::Aside(Aside::Unknown { .. })] = &told[..]
+    else {
+        panic!("{told:?}")
+    };
+}
+
+#[test]
 fn garbage_arguments_go_back_as_an_empty_object() {
     let garbage = call("a", "print(1)");
     let (_, history) = read(false, &[added(0, &garbage), done(0, &garbage)]).unwrap();
