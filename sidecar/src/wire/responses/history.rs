@@ -1,11 +1,13 @@
 //! Items of ours that a client echoes: no provider knows their ids, and the model must not forget what it did.
 //!
-//! INVARIANT: what is not ours keeps its bytes, and its place.
+//! INVARIANT: what is not ours keeps its bytes, and its place; but in an answer that a code call of ours is part of, the
+//! provider's items are tied by their ids to calls that it will not find, so reasoning goes and the others lose the id.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use decision::problem::Problem;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +33,16 @@ enum Fate {
     Goes,
 }
 
+/// The members that tell whose item it is.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Head<'a> {
+    #[serde(rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    role: Option<Cow<'a, str>>,
+    id: Option<Cow<'a, str>>,
+}
+
 /// Folds every item of ours: a code call becomes an assistant's message that recounts it, other items lose the id.
 ///
 /// A reference to a code call of ours is left out and named: its client will have kept the answer's text, which told
@@ -44,8 +56,9 @@ pub fn fold(input: &RawValue) -> Result<Folded<'_>, Problem> {
     }
     let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Ok(untouched) };
     let mut folded = "[".to_owned();
-    for (position, item) in items.into_iter().enumerate() {
-        let kept = match fate(item.get(), position, &mut dropped)? {
+    let beside_ours = beside_ours(&items);
+    for ((position, item), beside_ours) in items.into_iter().enumerate().zip(beside_ours) {
+        let kept = match fate(item.get(), position, beside_ours, &mut dropped)? {
             Fate::Stays => Cow::Borrowed(item.get()),
             Fate::Becomes(other) => Cow::Owned(other.to_string()),
             Fate::Goes => continue,
@@ -59,18 +72,41 @@ pub fn fold(input: &RawValue) -> Result<Folded<'_>, Problem> {
     Ok(Folded { input: Cow::Owned(folded), dropped })
 }
 
-fn fate(text: &str, position: usize, dropped: &mut BTreeSet<String>) -> Result<Fate, Problem> {
-    if !mentions_ours(text) {
+/// Which items stand in one answer with a code call of ours: nothing of the client's between them.
+fn beside_ours(items: &[&RawValue]) -> Vec<bool> {
+    let heads: Vec<Head<'_>> = items.iter().map(|item| serde_json::from_str(item.get()).unwrap_or_default()).collect();
+    let answers = heads.chunk_by(|before, after| before.is_models() == after.is_models());
+    answers.flat_map(|answer| std::iter::repeat_n(answer.iter().any(Head::is_our_code), answer.len())).collect()
+}
+
+impl Head<'_> {
+    fn is_models(&self) -> bool {
+        match self.kind.as_deref() {
+            Some("message") | None => self.role.as_deref() == Some("assistant"),
+            Some("reasoning") => true,
+            Some(kind) => kind.ends_with("_call"),
+        }
+    }
+
+    fn is_our_code(&self) -> bool {
+        self.kind.as_deref() == Some("code_interpreter_call")
+            && self.id.as_deref().is_some_and(|id| id.starts_with(ids::CODE_INTERPRETER_CALL))
+    }
+}
+
+fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<String>) -> Result<Fate, Problem> {
+    if !beside_ours && !mentions_ours(text) {
         return Ok(Fate::Stays);
     }
     let Ok(mut item) = serde_json::from_str::<Map<String, Value>>(text) else { return Ok(Fate::Stays) };
     let id = word(&item, "id").unwrap_or_default().to_owned();
     let is_code = id.starts_with(ids::CODE_INTERPRETER_CALL);
     let is_told = TOLD.iter().any(|prefix| id.starts_with(prefix));
-    if !is_code && !is_told {
+    let kind = word(&item, "type").unwrap_or(if item.contains_key("role") { "message" } else { "item_reference" });
+    let is_tied = beside_ours && matches!(kind, "message" | "function_call" | "custom_tool_call" | "reasoning");
+    if !is_code && !is_told && !is_tied {
         return Ok(Fate::Stays);
     }
-    let kind = word(&item, "type").unwrap_or(if item.contains_key("role") { "message" } else { "item_reference" });
     Ok(match (kind, is_code) {
         ("code_interpreter_call", true) => {
             let text = recount_item(&item);
@@ -88,8 +124,10 @@ fn fate(text: &str, position: usize, dropped: &mut BTreeSet<String>) -> Result<F
             );
             return Err(Problem::invalid(message).with_param(format!("input[{position}]")));
         }
-        // What a model of another wire thought is nothing that a provider could check.
-        ("reasoning", false) => Fate::Goes,
+        ("reasoning", false) => {
+            dropped.insert("reasoning".to_owned());
+            Fate::Goes
+        }
         (_, false) => {
             item.shift_remove("id");
             Fate::Becomes(item.into())

@@ -30,8 +30,8 @@ const SILENT: &[&str] = &[
     "stream_options",
 ];
 
-/// Values of `include` that this gateway follows itself.
-const FOLLOWED: &[&str] = &["code_interpreter_call.outputs", "reasoning.encrypted_content"];
+/// The value of `include` that this gateway follows itself.
+const FOLLOWED: &str = "code_interpreter_call.outputs";
 
 /// Reads a request. The claimed code tools are left out; a choice that names one of them becomes [`Choice::Code`].
 pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
@@ -188,7 +188,7 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
     read_reasoning(body, conversation);
     read_format(body, conversation);
     if let Some(Value::Array(include)) = body.remove("include") {
-        let unmet = include.iter().filter_map(Value::as_str).filter(|value| !FOLLOWED.contains(value));
+        let unmet = include.iter().filter_map(Value::as_str).filter(|value| *value != FOLLOWED);
         conversation.dropped.extend(unmet.map(|value| format!("include={value}")));
     }
 }

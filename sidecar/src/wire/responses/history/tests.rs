@@ -65,6 +65,20 @@ fn items_of_ours_leave_their_ids_behind() {
 }
 
 #[test]
+fn a_providers_items_in_an_answer_of_ours_are_untied_and_others_stay() {
+    let thought = json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"});
+    let call = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}"});
+    let code = json!({"type": "code_interpreter_call", "id": "otari_ci_1", "code": "1"});
+    let output = json!({"type": "function_call_output", "call_id": "c", "output": "1"});
+    let untied = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
+    let (list, _) = folded(&json!([thought, call, output, thought, code, call, output, thought, call])).unwrap();
+    let list = list.as_array().unwrap();
+    assert_eq!(list[..3], [thought.clone(), call.clone(), output.clone()]);
+    assert_eq!(list[3]["type"], "message");
+    assert_eq!(list[4..], [untied, output, thought, call]);
+}
+
+#[test]
 fn a_reference_to_code_goes_by_name_and_one_to_words_is_refused() {
     for reference in [json!({"id": "otari_ci_1", "type": "item_reference"}), json!({"id": "otari_ci_1", "type": null})]
     {
