@@ -4,14 +4,23 @@ use std::fmt::Debug;
 
 /// Prefix of the `server_tool_use` ids we mint on the Messages wire.
 pub const SERVER_TOOL_USE: &str = decision::request::SERVER_TOOL_USE;
+/// Prefix of the ids of code calls on the Responses wire.
+pub const CODE_INTERPRETER_CALL: &str = decision::request::CODE_INTERPRETER_CALL;
 /// Prefix of container ids.
 pub const CONTAINER: &str = decision::request::OWN_CONTAINER;
-/// Prefix of the ids of answers on the Messages wire whose model has none of this wire.
+/// Prefix of the ids of answers on the Messages wire, and of messages on the Responses wire, whose model has none of the
+/// wire.
 pub const MESSAGE: &str = "msg_otr";
 /// Prefix of the ids of answers on the Chat Completions wire whose model has none of this wire.
 pub const COMPLETION: &str = "chatcmpl-otr";
 /// Prefix of the ids of calls to which the model gave none, and of code calls on the Chat Completions wire.
 pub const CALL: &str = "call_otr";
+/// Prefix of the ids of answers on the Responses wire.
+pub const RESPONSE: &str = "resp_otr";
+/// Prefix of the ids of reasoning items on the Responses wire whose model speaks another.
+pub const REASONING: &str = "rs_otr";
+/// Prefix of the ids of function calls on the Responses wire whose model speaks another.
+pub const FUNCTION_CALL: &str = "fc_otr";
 /// Prefix of request ids.
 pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;
 

@@ -149,18 +149,24 @@ impl Engine {
     }
 
     fn driver(&self, asked: &RunRequest, wires: Wires, prepared: Prepared, reaper: Reaper) -> Driver {
-        let Prepared { request, tool_name, model, show, dropped: _ } = prepared;
+        let Prepared { request, tool_name, model, show, dropped: _, caller } = prepared;
         let writer = ClientWriter::new(WriterOptions {
             wire: wires.caller,
             streamed: asked.stream,
             native: asked.run.dialect == Dialect::Native,
             show,
+            settings: caller.members,
             model,
             request_id: asked.request_id.clone(),
             ids: Arc::clone(&self.ids),
             clock: Arc::clone(&self.clock),
         });
-        let settings = Settings { tool_name, max_turns: asked.run.max_iterations.max(1), limits: self.limits };
+        let settings = Settings {
+            tool_name,
+            max_turns: asked.run.max_iterations.max(1),
+            max_calls: caller.max_calls.unwrap_or(usize::MAX),
+            limits: self.limits,
+        };
         let timeout = Duration::from_secs(asked.run.exec_timeout_s.max(1).into());
         Driver {
             model: ModelSide {

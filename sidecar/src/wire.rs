@@ -10,6 +10,7 @@ pub mod json;
 pub mod messages;
 pub mod model_request;
 pub mod reader;
+pub mod responses;
 pub mod served;
 pub mod sse;
 pub mod usage;

@@ -1,13 +1,14 @@
 //! One HTTP server that plays models, after scenarios that are data (`tests/scenarios/*.json`).
 //!
 //! A request's `model` names the scenario; which of its turns answers follows from the conversation in the request.
-//! Wires: chat completions and Messages, whole and streamed. Another wire is one more writer and one more reader arm.
+//! All three wires, whole and streamed.
 
 mod answer;
 mod chat_completions;
 mod conversation;
 mod messages;
 mod record;
+mod responses;
 mod scenario;
 mod server;
 

@@ -51,8 +51,10 @@ pub const OWN_FILE: &str = "file-otr";
 pub const OWN_FILES: [&str; 2] = [OWN_FILE, "cfile_otr"];
 /// Prefix of the ids of `server_tool_use` blocks we minted.
 pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
+/// Prefix of the ids of `code_interpreter_call` items we minted.
+pub const CODE_INTERPRETER_CALL: &str = "otari_ci_";
 /// Prefixes of the ids of calls we minted: Messages blocks, Responses items.
-pub const MINTED: [&str; 2] = [SERVER_TOOL_USE, "otari_ci_"];
+pub const MINTED: [&str; 2] = [SERVER_TOOL_USE, CODE_INTERPRETER_CALL];
 /// Prefix of container ids of ours.
 pub const OWN_CONTAINER: &str = "otari_cntr_";
 /// The gateway's own web search, which we do not serve.

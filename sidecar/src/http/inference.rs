@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use decision::decide::Run;
 use decision::exchange::{self, EnforcementPoint, Env, Exchange, Forward, RequestHead, Step, Target, Verdict};
-use decision::format::{ApiFormat, Endpoint};
+use decision::format::Endpoint;
 use decision::header;
 use decision::problem::{Origin, Problem, ProblemKind};
 use decision::reason::Reason;
@@ -237,7 +237,7 @@ async fn relay(
 /// The body as its provider can read it.
 fn edited(body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
-    let folds = forward.request.minted_history && forward.format == Some(ApiFormat::Messages);
+    let folds = forward.format.filter(|_| forward.request.minted_history);
     edit::edit(body, upstream_model, folds)
 }
 

@@ -30,7 +30,7 @@ pub(super) fn for_model(client: &HeaderMap, wires: Wires, streamed: bool) -> Hea
     match wires.model {
         ModelWire::Messages if wires.are_same() => keep_foreign_betas(&mut headers),
         ModelWire::Messages => to_api_key(&mut headers),
-        ModelWire::ChatCompletions => to_bearer(&mut headers),
+        ModelWire::ChatCompletions | ModelWire::Responses => to_bearer(&mut headers),
     }
     headers
 }
@@ -100,7 +100,7 @@ pub(super) fn for_client(upstream: &HeaderMap, wire: CallerWire, request_id: &st
     }
     let id_header = match wire {
         CallerWire::Messages => "request-id",
-        CallerWire::ChatCompletions => "x-request-id",
+        CallerWire::ChatCompletions | CallerWire::Responses => "x-request-id",
     };
     if let (false, Ok(id)) = (headers.contains_key(id_header), HeaderValue::from_str(request_id)) {
         headers.insert(HeaderName::from_static(id_header), id);

@@ -17,6 +17,8 @@ pub struct Settings {
     pub tool_name: String,
     /// Model calls that may use the tool; one more without it closes the answer.
     pub max_turns: u32,
+    /// Code calls that may run; when they have, the next model call closes the answer.
+    pub max_calls: usize,
     /// Bounds on what a model may write.
     pub limits: Limits,
 }
@@ -100,6 +102,8 @@ struct Ledger {
     turns: u32,
     /// Code calls so far.
     calls: usize,
+    /// Code calls that were fit to run.
+    runnable: usize,
     /// Some code was started.
     ran: bool,
 }
@@ -147,7 +151,8 @@ struct Pending {
 impl ToolLoop {
     /// A loop whose first model call is on its way.
     pub fn new(settings: Settings) -> Self {
-        let ledger = Ledger { settings, usage: Usage::default(), opened: false, turns: 1, calls: 0, ran: false };
+        let ledger =
+            Ledger { settings, usage: Usage::default(), opened: false, turns: 1, calls: 0, runnable: 0, ran: false };
         Self { stage: Stage::AwaitingTurn { closing: false }, ledger }
     }
 
@@ -224,13 +229,15 @@ impl ReadingTurn {
         }
     }
 
-    fn stop_writing(&mut self, ledger: &Ledger, out: &mut Vec<Output>) {
+    fn stop_writing(&mut self, ledger: &mut Ledger, out: &mut Vec<Output>) {
         let Some(Writing { call, id, argument }) = self.writing.take() else { return };
-        let code = if self.calls.len() < ledger.settings.limits.max_calls_per_turn {
+        let Settings { max_calls, limits, .. } = &ledger.settings;
+        let code = if self.calls.len() < limits.max_calls_per_turn && ledger.runnable < *max_calls {
             argument.finish().map_err(|NotCode| CodeFailure::InvalidInput)
         } else {
             Err(CodeFailure::TooMany)
         };
+        ledger.runnable += usize::from(code.is_ok());
         self.calls.push(Written { call, id, code });
         out.push(Output::Emit(ClientEvent::CodeStop { call }));
     }
@@ -292,7 +299,7 @@ impl Executing {
             return ledger.finish(ended, out);
         }
         let results = self.calls.into_iter().filter_map(|pending| Some((pending.id, pending.outcome?))).collect();
-        let closing = ledger.turns >= ledger.settings.max_turns;
+        let closing = ledger.turns >= ledger.settings.max_turns || ledger.runnable >= ledger.settings.max_calls;
         ledger.turns += 1;
         out.push(Output::OpenTurn(NextTurn { results, closing }));
         Stage::AwaitingTurn { closing }

@@ -4,5 +4,6 @@ mod chat_caller;
 mod failures;
 mod headers;
 mod leaving;
+mod responses;
 mod support;
 mod transcripts;

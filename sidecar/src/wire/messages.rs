@@ -18,6 +18,7 @@ use super::usage::Usage;
 
 pub use emit::emit;
 pub use history::fold;
+pub(super) use history::recount;
 pub use reader::{StreamState, WholeReader};
 pub use request::edit;
 pub use translate::parse;

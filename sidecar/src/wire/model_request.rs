@@ -3,6 +3,7 @@
 //! INVARIANT: what stands in the history is never written again, only appended to.
 
 use bytes::Bytes;
+use serde_json::{Map, Value};
 
 /// The parts of a request body that the loop puts together.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +49,19 @@ pub struct Prepared {
     /// What the caller asked to see.
     pub show: Show,
     /// What could not be carried over, by parameter.
+    pub dropped: Vec<String>,
+    /// What the answer needs of the request.
+    pub caller: CallerSettings,
+}
+
+/// What a caller's request says that means nothing to the model and something to the answer.
+#[derive(Debug, Default)]
+pub struct CallerSettings {
+    /// Members that the answer repeats or follows, for wires whose answers do.
+    pub members: Map<String, Value>,
+    /// Code calls that may run; no limit of the caller's when absent.
+    pub max_calls: Option<usize>,
+    /// What a run here cannot give, by parameter.
     pub dropped: Vec<String>,
 }
 
@@ -96,9 +110,9 @@ impl ModelRequest {
         body.into()
     }
 
-    /// Appends one entry, a JSON text, to the history.
+    /// Appends an entry, a JSON text, or several with commas between them, to the history.
     pub fn append(&mut self, entry: &[u8]) {
-        if !self.history.is_empty() {
+        if !self.history.is_empty() && !entry.is_empty() {
             self.history.push(b',');
         }
         self.history.extend_from_slice(entry);

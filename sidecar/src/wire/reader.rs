@@ -10,7 +10,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 use super::event::TurnEvent;
 use super::served::ModelWire;
 use super::sse::{Frame, FrameTooLong, SseDecoder};
-use super::{chat_completions, messages};
+use super::{chat_completions, messages, responses};
 use crate::ids::IdSource;
 
 /// Reads one answer of a model.
@@ -24,6 +24,10 @@ pub enum TurnReader {
     ChatStream(Frames<chat_completions::StreamState>),
     /// Chat Completions, whole.
     ChatWhole(chat_completions::WholeReader),
+    /// Responses, streamed.
+    ResponsesStream(Frames<responses::StreamState>),
+    /// Responses, whole.
+    ResponsesWhole(responses::WholeReader),
 }
 
 /// What a reader must know.
@@ -100,6 +104,13 @@ impl TurnReader {
             (ModelWire::ChatCompletions, false) => {
                 Self::ChatWhole(chat_completions::WholeReader::new(keep_raw, max_answer_bytes, ids))
             }
+            (ModelWire::Responses, true) => {
+                let state = responses::StreamState::new(keep_raw, max_answer_bytes);
+                Self::ResponsesStream(Frames::new(state, max_frame_bytes))
+            }
+            (ModelWire::Responses, false) => {
+                Self::ResponsesWhole(responses::WholeReader::new(keep_raw, max_answer_bytes))
+            }
         }
     }
 
@@ -110,6 +121,8 @@ impl TurnReader {
             Self::MessagesWhole(reader) => reader.body.feed(chunk),
             Self::ChatStream(reader) => reader.feed(chunk, events),
             Self::ChatWhole(reader) => reader.body.feed(chunk),
+            Self::ResponsesStream(reader) => reader.feed(chunk, events),
+            Self::ResponsesWhole(reader) => reader.body.feed(chunk),
         }
     }
 
@@ -120,6 +133,8 @@ impl TurnReader {
             Self::MessagesWhole(reader) => reader.close(events),
             Self::ChatStream(reader) => reader.close(events),
             Self::ChatWhole(reader) => reader.close(events),
+            Self::ResponsesStream(reader) => reader.close(events),
+            Self::ResponsesWhole(reader) => reader.close(events),
         }
     }
 
@@ -130,6 +145,8 @@ impl TurnReader {
             Self::MessagesWhole(reader) => reader.into_history(),
             Self::ChatStream(reader) => reader.state.into_history(),
             Self::ChatWhole(reader) => reader.into_history(),
+            Self::ResponsesStream(reader) => reader.state.into_history(),
+            Self::ResponsesWhole(reader) => reader.into_history(),
         }
     }
 }

@@ -7,8 +7,9 @@ use decision::decide::Run;
 use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
 
-use super::model_request::{CallResult, ModelRequest, Prepared};
-use super::{chat_completions, messages};
+use super::conversation::Conversation;
+use super::model_request::{CallResult, CallerSettings, ModelRequest, Prepared};
+use super::{chat_completions, messages, responses};
 
 /// A wire that callers may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum CallerWire {
     Messages,
     /// OpenAI Chat Completions.
     ChatCompletions,
+    /// OpenAI Responses.
+    Responses,
 }
 
 /// A wire that models may be called in.
@@ -26,6 +29,8 @@ pub enum ModelWire {
     Messages,
     /// OpenAI Chat Completions.
     ChatCompletions,
+    /// OpenAI Responses.
+    Responses,
 }
 
 /// The wires between which one request's answers are carried.
@@ -43,43 +48,64 @@ impl Wires {
         let caller = match caller {
             ApiFormat::Messages => CallerWire::Messages,
             ApiFormat::ChatCompletions => CallerWire::ChatCompletions,
-            ApiFormat::Responses => return Err(not_served()),
+            ApiFormat::Responses => CallerWire::Responses,
         };
         let best_first = match caller {
-            CallerWire::Messages => [ModelWire::Messages, ModelWire::ChatCompletions],
-            CallerWire::ChatCompletions => [ModelWire::ChatCompletions, ModelWire::Messages],
+            CallerWire::Messages => [ModelWire::Messages, ModelWire::ChatCompletions, ModelWire::Responses],
+            CallerWire::ChatCompletions => [ModelWire::ChatCompletions, ModelWire::Messages, ModelWire::Responses],
+            CallerWire::Responses => [ModelWire::Responses, ModelWire::ChatCompletions, ModelWire::Messages],
         };
-        let model = best_first.into_iter().find(|wire| served.contains(&wire.format())).ok_or_else(not_served)?;
+        let model = best_first.iter().find(|wire| served.contains(&wire.format())).copied().ok_or_else(not_served)?;
         Ok(Self { caller, model })
     }
 
     /// The caller and the model speak the same wire: what nobody here understands survives.
     pub fn are_same(self) -> bool {
         match (self.caller, self.model) {
-            (CallerWire::Messages, ModelWire::Messages) | (CallerWire::ChatCompletions, ModelWire::ChatCompletions) => {
-                true
-            }
-            (CallerWire::Messages, ModelWire::ChatCompletions) | (CallerWire::ChatCompletions, ModelWire::Messages) => {
-                false
-            }
+            (CallerWire::Messages, ModelWire::Messages)
+            | (CallerWire::ChatCompletions, ModelWire::ChatCompletions)
+            | (CallerWire::Responses, ModelWire::Responses) => true,
+            (CallerWire::Messages, ModelWire::ChatCompletions | ModelWire::Responses)
+            | (CallerWire::ChatCompletions, ModelWire::Messages | ModelWire::Responses)
+            | (CallerWire::Responses, ModelWire::Messages | ModelWire::ChatCompletions) => false,
         }
     }
 
     /// The caller's request as the model is to get it. `upstream_model` replaces the model's name.
     pub fn prepare(self, body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
-        match (self.caller, self.model) {
-            (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model),
-            (CallerWire::Messages, ModelWire::ChatCompletions) => {
-                let conversation = messages::parse(body, run)?;
-                Ok(chat_completions::emit(conversation, run, upstream_model))
-            }
+        let mut caller = self.caller.settings(body, run, self.are_same())?;
+        let mut prepared = match (self.caller, self.model) {
+            (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model)?,
+            (CallerWire::Responses, ModelWire::Responses) => responses::edit(body, run, upstream_model)?,
             (CallerWire::ChatCompletions, ModelWire::ChatCompletions) => {
-                chat_completions::edit(body, run, upstream_model)
+                chat_completions::edit(body, run, upstream_model)?
             }
-            (CallerWire::ChatCompletions, ModelWire::Messages) => {
-                let conversation = chat_completions::parse(body, run)?;
-                Ok(messages::emit(conversation, run, upstream_model))
+            (caller, ModelWire::ChatCompletions) => {
+                chat_completions::emit(caller.parse(body, run)?, run, upstream_model)
             }
+            (caller, ModelWire::Responses) => responses::emit(caller.parse(body, run)?, run, upstream_model),
+            (caller, ModelWire::Messages) => messages::emit(caller.parse(body, run)?, run, upstream_model),
+        };
+        prepared.dropped.append(&mut caller.dropped);
+        Ok(Prepared { caller, ..prepared })
+    }
+}
+
+impl CallerWire {
+    /// What the answer needs of the request.
+    fn settings(self, body: &[u8], run: &Run, same_wire: bool) -> Result<CallerSettings, Problem> {
+        match self {
+            Self::Messages | Self::ChatCompletions => Ok(CallerSettings::default()),
+            Self::Responses => responses::settings(body, run, same_wire),
+        }
+    }
+
+    /// The request in no wire's words.
+    fn parse(self, body: &[u8], run: &Run) -> Result<Conversation, Problem> {
+        match self {
+            Self::Messages => messages::parse(body, run),
+            Self::ChatCompletions => chat_completions::parse(body, run),
+            Self::Responses => responses::parse(body, run),
         }
     }
 }
@@ -90,6 +116,7 @@ impl ModelWire {
         match self {
             Self::Messages => messages::PATH,
             Self::ChatCompletions => chat_completions::PATH,
+            Self::Responses => responses::PATH,
         }
     }
 
@@ -102,6 +129,11 @@ impl ModelWire {
                     request.append(&chat_completions::result_entry(result));
                 }
             }
+            Self::Responses => {
+                for result in results {
+                    request.append(&responses::result_entry(result));
+                }
+            }
         }
     }
 
@@ -110,6 +142,7 @@ impl ModelWire {
         match self {
             Self::Messages => messages::parse_error(data),
             Self::ChatCompletions => chat_completions::parse_error(data),
+            Self::Responses => responses::parse_error(data),
         }
     }
 
@@ -117,14 +150,14 @@ impl ModelWire {
         match self {
             Self::Messages => ApiFormat::Messages,
             Self::ChatCompletions => ApiFormat::ChatCompletions,
+            Self::Responses => ApiFormat::Responses,
         }
     }
 }
 
 fn not_served() -> Problem {
-    let message = "code execution is served on /v1/messages and /v1/chat/completions, with models that speak Messages \
-                   or Chat Completions";
-    Problem::new(ProblemKind::InvalidRequest, Origin::Caller, message)
+    let message = "the model is served in no wire that this gateway speaks: have its `wires` corrected";
+    Problem::new(ProblemKind::InvalidRequest, Origin::Gateway, message)
 }
 
 #[cfg(test)]
@@ -137,11 +170,14 @@ mod tests {
         let model = |served: &[ApiFormat]| Wires::choose(Messages, served).map(|wires| wires.model).ok();
         assert_eq!(model(&[ChatCompletions, Messages]), Some(ModelWire::Messages));
         assert_eq!(model(&[Responses, ChatCompletions]), Some(ModelWire::ChatCompletions));
-        assert_eq!(model(&[Responses]), None);
-        assert!(Wires::choose(Responses, &[Responses, Messages]).is_err());
+        assert_eq!(model(&[Responses]), Some(ModelWire::Responses));
         let model = |served: &[ApiFormat]| Wires::choose(ChatCompletions, served).map(|wires| wires.model).ok();
         assert_eq!(model(&[Messages, ChatCompletions]), Some(ModelWire::ChatCompletions));
         assert_eq!(model(&[Responses, Messages]), Some(ModelWire::Messages));
-        assert_eq!(model(&[Responses]), None);
+        let model = |served: &[ApiFormat]| Wires::choose(Responses, served).map(|wires| wires.model).ok();
+        assert_eq!(model(&[ChatCompletions, Responses]), Some(ModelWire::Responses));
+        assert_eq!(model(&[Messages, ChatCompletions]), Some(ModelWire::ChatCompletions));
+        assert_eq!(model(&[Messages]), Some(ModelWire::Messages));
+        assert_eq!(model(&[]), None);
     }
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use decision::problem::Problem;
+use serde_json::{Map, Value};
 
 use super::chat_completions::ChatWriter;
 use super::event::{ClientEvent, Ended};
 use super::messages::MessagesWriter;
 use super::model_request::Show;
+use super::responses::ResponsesWriter;
 use super::served::CallerWire;
 use crate::clock::Clock;
 use crate::ids::IdSource;
@@ -20,6 +22,8 @@ pub enum ClientWriter {
     Messages(Box<MessagesWriter>),
     /// OpenAI Chat Completions.
     ChatCompletions(Box<ChatWriter>),
+    /// OpenAI Responses.
+    Responses(Box<ResponsesWriter>),
 }
 
 /// What a writer must know.
@@ -33,6 +37,8 @@ pub struct WriterOptions {
     pub native: bool,
     /// What the caller asked to see.
     pub show: Show,
+    /// Members of the request that the answer repeats or follows.
+    pub settings: Map<String, Value>,
     /// Model name the caller asked for.
     pub model: String,
     /// For errors.
@@ -49,6 +55,7 @@ impl ClientWriter {
         match options.wire {
             CallerWire::Messages => Self::Messages(Box::new(MessagesWriter::new(options))),
             CallerWire::ChatCompletions => Self::ChatCompletions(Box::new(ChatWriter::new(options))),
+            CallerWire::Responses => Self::Responses(Box::new(ResponsesWriter::new(options))),
         }
     }
 
@@ -57,6 +64,10 @@ impl ClientWriter {
         match self {
             Self::Messages(writer) => writer.write(event),
             Self::ChatCompletions(writer) => writer.write(event),
+            Self::Responses(writer) => {
+                writer.write(event);
+                Ok(())
+            }
         }
     }
 
@@ -65,6 +76,7 @@ impl ClientWriter {
         match self {
             Self::Messages(writer) => writer.keep_alive(),
             Self::ChatCompletions(writer) => writer.keep_alive(),
+            Self::Responses(writer) => writer.keep_alive(),
         }
     }
 
@@ -73,6 +85,7 @@ impl ClientWriter {
         match self {
             Self::Messages(writer) => writer.finish(ended),
             Self::ChatCompletions(writer) => writer.finish(ended),
+            Self::Responses(writer) => writer.finish(ended),
         }
     }
 
@@ -81,6 +94,7 @@ impl ClientWriter {
         match self {
             Self::Messages(writer) => writer.fail(problem),
             Self::ChatCompletions(writer) => writer.fail(problem),
+            Self::Responses(writer) => writer.fail(problem),
         }
     }
 
@@ -89,6 +103,7 @@ impl ClientWriter {
         match self {
             Self::Messages(writer) => writer.take(),
             Self::ChatCompletions(writer) => writer.take(),
+            Self::Responses(writer) => writer.take(),
         }
     }
 }

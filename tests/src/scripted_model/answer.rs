@@ -12,6 +12,8 @@ use super::scenario::{Expect, Finish, HttpError, Scenario, Step, Turn, Usage};
 pub(crate) struct Answer {
     /// The model's name, echoed.
     pub(crate) model: String,
+    /// Which turn of the conversation it is, for ids that do not repeat.
+    pub(crate) turn: String,
     /// Characters in a streamed fragment.
     pub(crate) fragment: usize,
     /// Chat wire: whether the stream ends with a usage chunk.
@@ -66,6 +68,7 @@ impl Answer {
         check(&turn.expect, conversation, body)?;
         let mut answer = Self {
             model: conversation.model.clone(),
+            turn: format!("{}_{}", conversation.prompt, conversation.round),
             fragment: scenario.fragment,
             include_usage: conversation.include_usage,
             acts: Vec::new(),

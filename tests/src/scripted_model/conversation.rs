@@ -35,7 +35,7 @@ impl Conversation {
     /// Reads a request body.
     pub(crate) fn read(wire: ApiFormat, body: &Value) -> Result<Self, String> {
         let model = body.get("model").and_then(Value::as_str).ok_or("`model` must be a string")?;
-        let messages = body.get("messages").and_then(Value::as_array).ok_or("`messages` must be a list")?;
+        let messages = history(wire, body)?;
         let mut conversation = Self {
             model: model.to_owned(),
             stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
@@ -47,7 +47,7 @@ impl Conversation {
         };
         let mut prompts = 0_usize;
         let mut in_results = false;
-        for message in messages {
+        for message in &messages {
             match said(wire, message) {
                 Said::Prompt => {
                     prompts += 1;
@@ -71,8 +71,23 @@ impl Conversation {
     }
 }
 
+/// The messages or items so far.
+fn history(wire: ApiFormat, body: &Value) -> Result<Vec<Value>, String> {
+    let name = if wire == ApiFormat::Responses { "input" } else { "messages" };
+    match body.get(name) {
+        Some(Value::Array(list)) => Ok(list.clone()),
+        Some(Value::String(text)) if wire == ApiFormat::Responses => {
+            Ok(vec![serde_json::json!({"role": "user", "content": text})])
+        }
+        _ => Err(format!("`{name}` must be a list")),
+    }
+}
+
 fn said(wire: ApiFormat, message: &Value) -> Said {
     let content = message.get("content").unwrap_or(&Value::Null);
+    if message.get("type").and_then(Value::as_str) == Some("function_call_output") {
+        return Said::Results(vec![text_of(message.get("output").unwrap_or(&Value::Null))]);
+    }
     match (wire, message.get("role").and_then(Value::as_str)) {
         (_, Some("tool")) => Said::Results(vec![text_of(content)]),
         (ApiFormat::Messages, Some("user")) => {

@@ -59,11 +59,12 @@ pub struct Expect {
 pub enum Step {
     /// Text; `{{tool_result}}` and `{{body_sha256}}` are filled in.
     Text(String),
-    /// Reasoning: `reasoning_content` on the chat wire, a signed thinking block on the Messages wire.
+    /// Reasoning: `reasoning_content` on the chat wire, a signed thinking block on the Messages wire, a sealed item on the
+    /// Responses wire.
     Thinking(String),
     /// A tool call.
     Call(Call),
-    /// Messages wire only: a whole content block, as a provider that runs code itself sends it.
+    /// Not on the chat wire: a whole content block or item, as a provider that runs code itself sends it.
     Block(Value),
     /// Silence, for keep-alive and cancellation tests; at most [`MAX_DELAY_MS`].
     DelayMs(u64),

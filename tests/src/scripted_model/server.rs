@@ -25,7 +25,7 @@ use super::answer::{Answer, Piece};
 use super::conversation::Conversation;
 use super::record::{OpenRecord, Records};
 use super::scenario::{HttpError, Library};
-use super::{chat_completions, messages};
+use super::{chat_completions, messages, responses};
 
 /// Longest request body that is read; more than the gateway's own cap, so that the gateway is the one to refuse.
 const MAX_BODY_BYTES: usize = 128 * 1024 * 1024;
@@ -87,6 +87,7 @@ async fn respond(
     let wire = match head.uri.path() {
         path if path.ends_with("/chat/completions") => ApiFormat::ChatCompletions,
         path if path.ends_with("/messages") => ApiFormat::Messages,
+        path if path.ends_with("/responses") => ApiFormat::Responses,
         _ => {
             open.answered();
             return Ok(json_response(StatusCode::NOT_FOUND, r#"{"error":{"message":"no such path"}}"#.into()));
@@ -152,7 +153,8 @@ async fn refuse(answer: Answer, open: OpenRecord) -> Result<Response<Body>, io::
 async fn whole(wire: ApiFormat, answer: &Answer, open: OpenRecord) -> Result<Response<Body>, io::Error> {
     let body = match wire {
         ApiFormat::Messages => messages::whole(answer),
-        ApiFormat::ChatCompletions | ApiFormat::Responses => chat_completions::whole(answer),
+        ApiFormat::ChatCompletions => chat_completions::whole(answer),
+        ApiFormat::Responses => responses::whole(answer),
     };
     play(&answer.interruptions()).await?;
     open.answered();
@@ -175,7 +177,8 @@ async fn play(pieces: &[Piece]) -> Result<(), io::Error> {
 fn streamed(wire: ApiFormat, answer: &Answer, open: OpenRecord) -> Response<Body> {
     let pieces = match wire {
         ApiFormat::Messages => messages::stream(answer),
-        ApiFormat::ChatCompletions | ApiFormat::Responses => chat_completions::stream(answer),
+        ApiFormat::ChatCompletions => chat_completions::stream(answer),
+        ApiFormat::Responses => responses::stream(answer),
     };
     let frames = stream::unfold((VecDeque::from(pieces), Some(open)), |(mut pieces, mut open)| async move {
         loop {

@@ -81,6 +81,33 @@ async fn a_messages_stream_says_what_the_whole_body_says() {
 }
 
 #[tokio::test]
+async fn a_responses_stream_says_what_the_whole_body_says() {
+    let address = start().await;
+    let tool = json!({"type": "function", "name": "code_execution", "parameters": {}});
+    let mut request = json!({"model": "thinking", "tools": [tool], "input": "add up"});
+    let whole = Call::post("/v1/responses", &request).send(address).await.unwrap().json();
+    request["stream"] = json!(true);
+    let stream = Call::post("/v1/responses", &request).send(address).await.unwrap().text();
+
+    let frames = frames(&stream);
+    assert_eq!(frames.last().unwrap()["response"], whole);
+    let joined = |kind: &str| -> String {
+        frames.iter().filter(|frame| frame["type"] == kind).filter_map(|frame| frame["delta"].as_str()).collect()
+    };
+    let output = &whole["output"];
+    assert_eq!(joined("response.reasoning_summary_text.delta"), output[0]["summary"][0]["text"].as_str().unwrap());
+    assert_eq!(joined("response.output_text.delta"), output[1]["content"][0]["text"].as_str().unwrap());
+    assert_eq!(joined("response.function_call_arguments.delta"), output[2]["arguments"].as_str().unwrap());
+
+    let mut items = vec![json!({"role": "user", "content": "add up"})];
+    items.extend(output.as_array().unwrap().clone());
+    items.push(json!({"type": "function_call_output", "call_id": "c", "output": "5050"}));
+    request["input"] = json!(items);
+    let second = Call::post("/v1/responses", &request).send(address).await.unwrap().text();
+    assert!(second.contains("Checked: 5050"), "{second}");
+}
+
+#[tokio::test]
 async fn a_tool_result_that_is_not_what_the_turn_expects_is_refused_by_name() {
     let address = start().await;
     let answer_to = async |result: &str| {

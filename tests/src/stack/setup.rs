@@ -57,6 +57,7 @@ impl Default for Setup {
         let providers = r#"{
   chat: {type: openai_compatible, base_url: "MODEL", wires: [chat_completions]},
   messages: {type: openai_compatible, base_url: "MODEL", wires: [messages]},
+  responses: {type: openai_compatible, base_url: "MODEL", wires: [responses]},
   anthropic: {type: anthropic, base_url: "MODEL", api_key_env: SCRIPTED_ANTHROPIC_KEY},
   openai: {type: openai, base_url: "MODEL", api_key_env: SCRIPTED_OPENAI_KEY},
   nowhere: {type: openai_compatible, base_url: "http://127.0.0.1:1", wires: [chat_completions]}}"#;
@@ -64,6 +65,7 @@ impl Default for Setup {
   {match: "claude--*", provider: anthropic},
   {match: "gpt--*", provider: openai},
   {match: "messages--*", provider: messages},
+  {match: "responses--*", provider: responses},
   {match: "nowhere--*", provider: nowhere},
   {match: "unknown--*", provider: chat},
   {match: "*", provider: chat}]"#;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::{DATED, OWN, accumulate, ask, block_types, events, question, ran_here, seen, shared, tag};
 
-/// The two kinds of model that cannot run code: chat completions, Messages.
-const PREFIXES: [&str; 2] = ["", "messages--"];
+/// The kinds of model that cannot run code: one for each wire.
+const PREFIXES: [&str; 3] = ["", "messages--", "responses--"];
 
 pub(crate) fn streamed(mut request: Value) -> Value {
     request["stream"] = json!(true);

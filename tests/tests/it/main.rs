@@ -16,6 +16,7 @@ mod mesh;
 mod parity;
 mod pins;
 mod private;
+mod responses;
 mod routing;
 mod sdk;
 mod support;

@@ -6,17 +6,18 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
+use decision::format::ApiFormat;
 use decision::problem::Problem;
 use serde_json::Value;
 
 use crate::http::Refusal;
 use crate::wire::json::{Fields, span};
-use crate::wire::messages;
+use crate::wire::{messages, responses};
 
-/// Puts another name in the place of the top-level `model`, and with `folds` plain history in the place of answers of
-/// ours, which no provider knows. A body that needs neither is given back as it is.
-pub(super) fn edit(body: Bytes, model: Option<&str>, folds: bool) -> Result<Bytes, Refusal> {
-    if model.is_none() && !folds {
+/// Puts another name in the place of the top-level `model`, and plain history in the place of answers of ours, which no
+/// provider knows, where `folds` names the wire. A body that needs neither is given back as it is.
+pub(super) fn edit(body: Bytes, model: Option<&str>, folds: Option<ApiFormat>) -> Result<Bytes, Refusal> {
+    if model.is_none() && folds.is_none() {
         return Ok(body);
     }
     let fields: Fields<'_> = serde_json::from_slice(&body).map_err(not_json)?;
@@ -27,9 +28,8 @@ pub(super) fn edit(body: Bytes, model: Option<&str>, folds: bool) -> Result<Byte
             place.ok_or_else(|| Problem::invalid("`model` is missing in the request body").with_param("model"))?;
         changes.push((place, Value::from(name).to_string()));
     }
-    if let Some(messages) = fields.get("messages").filter(|_| folds)
-        && let Cow::Owned(folded) = messages::fold(messages)
-        && let Some(place) = span(&body, messages.get())
+    if let Some((history, Cow::Owned(folded))) = folds.and_then(|wire| fold(&fields, wire)).transpose()?
+        && let Some(place) = span(&body, history)
     {
         changes.push((place, folded));
     }
@@ -48,6 +48,19 @@ pub(super) fn edit(body: Bytes, model: Option<&str>, folds: bool) -> Result<Byte
     Ok(edited.freeze())
 }
 
+/// The history and what it becomes.
+fn fold<'a>(fields: &Fields<'a>, wire: ApiFormat) -> Option<Result<(&'a str, Cow<'a, str>), Problem>> {
+    match wire {
+        ApiFormat::Messages => fields.get("messages").map(|history| Ok((history.get(), messages::fold(history)))),
+        ApiFormat::Responses => {
+            let history = fields.get("input")?;
+            Some(responses::fold(history).map(|folded| (history.get(), folded.input)))
+        }
+        // Nothing of ours stands in a history of this wire.
+        ApiFormat::ChatCompletions => None,
+    }
+}
+
 fn not_json(error: serde_json::Error) -> Refusal {
     Refusal::from(Problem::invalid("the request body is not JSON this gateway can read")).caused_by(error)
 }
@@ -57,7 +70,7 @@ mod tests {
     use super::*;
 
     fn check(body: &'static str, model: Option<&str>, expected: &str) {
-        let edited = edit(Bytes::from_static(body.as_bytes()), model, true).unwrap();
+        let edited = edit(Bytes::from_static(body.as_bytes()), model, Some(ApiFormat::Messages)).unwrap();
         assert_eq!(std::str::from_utf8(&edited).unwrap(), expected);
     }
 
@@ -75,15 +88,26 @@ mod tests {
     }
 
     #[test]
+    fn a_code_call_of_ours_becomes_words_on_the_responses_wire_too() {
+        let body =
+            r#"{ "input":[ {"type":"code_interpreter_call","id":"otari_ci_1","code":"1+1"}, {"role" : "user"}]}"#;
+        let edited = edit(Bytes::from_static(body.as_bytes()), None, Some(ApiFormat::Responses)).unwrap();
+        let edited = std::str::from_utf8(&edited).unwrap();
+        assert!(edited.starts_with(r#"{ "input":[{"type":"message","role":"assistant","content":["#), "{edited}");
+        assert!(edited.contains("1+1") && edited.ends_with(r#",{"role" : "user"}]}"#), "{edited}");
+        assert!(!edited.contains("otari_ci_"), "{edited}");
+    }
+
+    #[test]
     fn a_body_that_needs_no_edit_is_given_back() {
         let body = Bytes::from_static(br#"{"messages": [ ]}"#);
-        for folds in [true, false] {
+        for folds in [Some(ApiFormat::Messages), Some(ApiFormat::Responses), None] {
             assert_eq!(edit(body.clone(), None, folds).unwrap().as_ptr(), body.as_ptr());
         }
     }
 
     #[test]
     fn a_body_without_a_model_is_refused() {
-        assert!(edit(Bytes::from_static(b"{}"), Some("b"), false).is_err());
+        assert!(edit(Bytes::from_static(b"{}"), Some("b"), None).is_err());
     }
 }

@@ -6,7 +6,7 @@ use crate::wire::event::Opened;
 
 fn settings(max_turns: u32) -> Settings {
     let limits = Limits { max_calls_per_turn: 3, ..Limits::default() };
-    Settings { tool_name: "code_execution".to_owned(), max_turns, limits }
+    Settings { tool_name: "code_execution".to_owned(), max_turns, max_calls: usize::MAX, limits }
 }
 
 /// One block of a scripted turn.
@@ -73,7 +73,12 @@ struct Run {
 
 /// Plays turns until the loop is over; the last one is repeated for as long as the loop asks.
 fn play(turns: &[Turn], max_turns: u32, piece: usize) -> Run {
-    let mut machine = ToolLoop::new(settings(max_turns));
+    play_with(settings(max_turns), turns, piece)
+}
+
+fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
+    let max_turns = settings.max_turns;
+    let mut machine = ToolLoop::new(settings);
     let mut run = Run { outputs: Vec::new(), turns: 0 };
     let mut started = Vec::new();
     loop {
@@ -259,6 +264,17 @@ fn calls_over_the_limit_are_refused_one_by_one() {
     assert!(run.outputs.contains(&Output::Emit(ClientEvent::CodeResult { call: 3, outcome: failed })));
     let ran = run.outputs.iter().filter(|output| matches!(output, Output::StartTool { .. })).count();
     assert_eq!(ran, 3);
+}
+
+#[test]
+fn the_clients_limit_of_calls_holds_over_all_turns_and_closes_the_answer() {
+    let two = turn(Stop::ToolUse, vec![code("a"), code("b")]);
+    let run = play_with(Settings { max_calls: 3, ..settings(9) }, &[two], 100);
+    let ran = run.outputs.iter().filter(|output| matches!(output, Output::StartTool { .. })).count();
+    assert_eq!((ran, run.turns), (3, 3));
+    let failed = CodeOutcome::Failed(CodeFailure::TooMany);
+    assert!(run.outputs.contains(&Output::Emit(ClientEvent::CodeResult { call: 3, outcome: failed })));
+    assert!(matches!(run.outputs.last(), Some(Output::Finish(_))));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use self::tools::Tools;
 use super::members;
 use crate::wire::code_tool;
 use crate::wire::json::{Fields, inside_array, push_json, push_name, span};
-use crate::wire::model_request::{GATEWAY_FIELDS, ModelRequest, Prepared};
+use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared};
 
 /// Edits a request for a run here. `upstream_model` replaces the model's name.
 pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
@@ -43,7 +43,7 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
         }
     }
     push_options(&mut request.fields, options, streamed);
-    Ok(Prepared { request, tool_name: tools.name, model, show, dropped: Vec::new() })
+    Ok(Prepared { request, tool_name: tools.name, model, show, dropped: Vec::new(), caller: CallerSettings::default() })
 }
 
 /// The stream's options. The usage is always asked for: the client's sum needs that of every turn.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function, Message, Part};
 use crate::wire::json::{push_json, push_name};
-use crate::wire::model_request::{ModelRequest, Prepared};
+use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
 
 /// Writes the request. `upstream_model` replaces the model's name.
 pub fn emit(conversation: Conversation, run: &Run, upstream_model: Option<&str>) -> Prepared {
@@ -29,6 +29,7 @@ pub fn emit(conversation: Conversation, run: &Run, upstream_model: Option<&str>)
         model: conversation.model,
         show: conversation.show,
         dropped: conversation.dropped.into_iter().collect(),
+        caller: CallerSettings::default(),
     }
 }
 
@@ -55,6 +56,9 @@ fn fields(conversation: &Conversation, model: &str) -> Vec<u8> {
     }
     if let Some(user) = &conversation.user {
         fields.insert("user".to_owned(), user.as_str().into());
+    }
+    if let Some(effort) = &conversation.reasoning_effort {
+        fields.insert("reasoning_effort".to_owned(), effort.as_str().into());
     }
     if let Some(schema) = &conversation.answer_schema {
         let format = json!({"name": "answer", "schema": schema, "strict": true});

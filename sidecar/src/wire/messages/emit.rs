@@ -9,7 +9,7 @@ use super::tools::{Choice as ToolChoice, Tools};
 use crate::wire::code_tool;
 use crate::wire::conversation::{Call, Choice, Conversation, Function, Message, Part};
 use crate::wire::json::{push_json, push_name};
-use crate::wire::model_request::{ModelRequest, Prepared};
+use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
 
 /// Most tokens of an answer whose caller named no limit: this wire demands one, and every current model takes this.
 const DEFAULT_MAX_TOKENS: u64 = 8192;
@@ -34,6 +34,7 @@ pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&s
         request.append(&entry);
     }
     Prepared {
+        caller: CallerSettings::default(),
         request,
         tool_name: tools.name,
         model: conversation.model,

@@ -165,7 +165,7 @@ fn list_of<'a>(texts: impl Iterator<Item = Cow<'a, str>>) -> String {
 }
 
 /// What was run and what it gave, for the model to read.
-pub(super) fn recount(input: Option<&Value>, content: &Value) -> String {
+pub(in crate::wire) fn recount(input: Option<&Value>, content: &Value) -> String {
     let mut text = String::new();
     match input.and_then(|input| input.get("code")).and_then(Value::as_str) {
         Some(code) => push_fenced(&mut text, "I ran this Python code:", "python", code),
@@ -183,7 +183,7 @@ pub(super) fn recount(input: Option<&Value>, content: &Value) -> String {
         push_line(&mut text, &format!("error: {code}"));
         return text;
     }
-    for name in ["stdout", "stderr"] {
+    for name in ["stdout", "stderr", "logs"] {
         if let Some(output) = word(name) {
             push_line(&mut text, &format!("{name}:\n{output}"));
         }

@@ -11,7 +11,7 @@ use super::history;
 use super::tools::Tools;
 use crate::wire::code_tool;
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
-use crate::wire::model_request::{GATEWAY_FIELDS, ModelRequest, Prepared, Show};
+use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared, Show};
 
 /// Edits a request for a run here. `upstream_model` replaces the model's name.
 pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
@@ -43,8 +43,14 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
             _ => request.fields.extend_from_slice(value.get().as_bytes()),
         }
     }
-    let show = Show { reasoning: true, ..Show::default() };
-    Ok(Prepared { request, tool_name: tools.name, model, show, dropped: Vec::new() })
+    Ok(Prepared {
+        request,
+        tool_name: tools.name,
+        model,
+        show: Show { reasoning: true, ..Show::default() },
+        dropped: Vec::new(),
+        caller: CallerSettings::default(),
+    })
 }
 
 /// The system text with the hint in front of it.

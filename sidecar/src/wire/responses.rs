@@ -1,0 +1,75 @@
+//! OpenAI Responses: requests, model answers and client answers.
+
+mod emit;
+mod history;
+mod items;
+mod reader;
+mod request;
+mod settings;
+mod translate;
+mod writer;
+
+use decision::problem::Problem;
+use serde_json::{Map, Value};
+
+use super::chat_completions;
+use super::model_request::CallResult;
+use super::usage::Usage;
+
+pub use emit::emit;
+pub use history::fold;
+pub use reader::{StreamState, WholeReader};
+pub use request::edit;
+pub use settings::settings;
+pub use translate::parse;
+pub use writer::ResponsesWriter;
+
+/// Path of the endpoint at a provider.
+pub const PATH: &str = "/v1/responses";
+
+/// A call's result as an entry of the history.
+pub fn result_entry(result: &CallResult) -> Vec<u8> {
+    let mut entry = br#"{"type":"function_call_output","call_id":"#.to_vec();
+    super::json::push_json(&mut entry, &result.call_id);
+    entry.extend_from_slice(br#","output":"#);
+    super::json::push_json(&mut entry, &result.text);
+    entry.push(b'}');
+    entry
+}
+
+fn parse_usage(usage: &Value, keep_raw: bool) -> Usage {
+    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    let cache_read = count("/input_tokens_details/cached_tokens");
+    let cache_write = count("/input_tokens_details/cache_write_tokens");
+    Usage {
+        input: count("/input_tokens").saturating_sub(cache_read).saturating_sub(cache_write),
+        cache_read,
+        cache_write,
+        output: count("/output_tokens"),
+        raw: keep_raw.then(|| usage.as_object().cloned()).flatten(),
+    }
+}
+
+/// An error object of this wire: a body, an `error` event of either shape, or the response of `response.failed`.
+pub fn parse_error(data: &[u8]) -> Problem {
+    let body: Value = serde_json::from_slice(data).unwrap_or_default();
+    match body.pointer("/response/error").filter(|error| error.is_object()) {
+        Some(error) => chat_completions::parse_error(error.to_string().as_bytes()),
+        None => chat_completions::parse_error(data),
+    }
+}
+
+fn not_an_object(_: serde_json::Error) -> Problem {
+    Problem::invalid("the body is not a JSON object")
+}
+
+fn take_text(map: &mut Map<String, Value>, name: &str) -> Option<String> {
+    match map.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn word<'a>(map: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    map.get(name).and_then(Value::as_str)
+}

@@ -1,0 +1,173 @@
+//! A neutral request as a Responses request to the model.
+//!
+//! INVARIANT: the provider is asked to keep nothing; the whole history stands in every call.
+
+use decision::decide::Run;
+use serde_json::{Map, Value, json};
+
+use crate::wire::code_tool;
+use crate::wire::conversation::{Choice, Conversation, Function, Message, Part};
+use crate::wire::json::{push_json, push_name};
+use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
+
+/// Writes the request. `upstream_model` replaces the model's name.
+pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&str>) -> Prepared {
+    let tool_name = code_tool::free_name(conversation.functions.iter().map(|function| function.name.as_str()));
+    let mut request = ModelRequest { history_name: "input", ..ModelRequest::default() };
+    if !conversation.stop.is_empty() {
+        // This wire has no such thing.
+        conversation.dropped.insert("stop_sequences".to_owned());
+    }
+    let hint = code_tool::hint_text(run, &tool_name);
+    let system: Vec<String> = hint.into_iter().chain(conversation.system.take()).collect();
+    for (name, value) in &fields(&conversation, upstream_model, &system) {
+        push_name(&mut request.fields, name);
+        push_json(&mut request.fields, value);
+    }
+    write_tools(&conversation, &tool_name, &mut request);
+    for message in conversation.messages {
+        append_message(&mut request, message);
+    }
+    Prepared {
+        request,
+        tool_name,
+        model: conversation.model,
+        show: conversation.show,
+        dropped: conversation.dropped.into_iter().collect(),
+        caller: CallerSettings::default(),
+    }
+}
+
+fn fields(conversation: &Conversation, upstream_model: Option<&str>, system: &[String]) -> Map<String, Value> {
+    let mut fields = Map::new();
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    put("model", Some(upstream_model.unwrap_or(&conversation.model).into()));
+    put("instructions", (!system.is_empty()).then(|| system.join("\n\n").into()));
+    put("max_output_tokens", conversation.max_tokens.map(Value::from));
+    put("temperature", conversation.temperature.clone().map(Value::Number));
+    put("top_p", conversation.top_p.clone().map(Value::Number));
+    put("user", conversation.user.as_deref().map(Value::from));
+    put("parallel_tool_calls", conversation.parallel_calls.map(Value::from));
+    let answer = conversation.answer_schema.as_ref();
+    put(
+        "text",
+        answer.map(
+            |schema| json!({"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": true}}),
+        ),
+    );
+    let effort = conversation.reasoning_effort.as_deref();
+    if conversation.show.reasoning || effort.is_some() {
+        let summary = conversation.show.reasoning.then_some(("summary", "auto"));
+        let reasoning: Map<String, Value> = effort
+            .map(|effort| ("effort", effort))
+            .into_iter()
+            .chain(summary)
+            .map(|(name, word)| (name.to_owned(), word.into()))
+            .collect();
+        put("reasoning", Some(reasoning.into()));
+        // Who keeps nothing gets the model's thinking sealed, and gives it back with the next call.
+        put("include", Some(json!(["reasoning.encrypted_content"])));
+    }
+    put("store", Some(false.into()));
+    put("stream", conversation.stream.then_some(true.into()));
+    fields
+}
+
+/// Our tool in this wire's words.
+pub(super) fn code_function(tool_name: &str) -> Value {
+    json!({
+        "type": "function", "name": tool_name, "description": code_tool::DESCRIPTION,
+        "parameters": code_tool::schema(),
+    })
+}
+
+fn write_tools(conversation: &Conversation, tool_name: &str, request: &mut ModelRequest) {
+    let own: Vec<Value> = conversation.functions.iter().map(function_entry).collect();
+    let all: Vec<Value> = own.iter().cloned().chain([code_function(tool_name)]).collect();
+    let named = |name: &str| json!({"type": "function", "name": name});
+    let choice = conversation.choice.as_ref().map(|choice| match choice {
+        Choice::Auto => json!("auto"),
+        Choice::Any => json!("required"),
+        Choice::None => json!("none"),
+        Choice::Function(name) => named(name),
+        Choice::Code => named(tool_name),
+    });
+    let later = match conversation.choice {
+        Some(Choice::Any | Choice::Code) => Some(json!("auto")),
+        _ => choice.clone(),
+    };
+    request.tools_first = tool_members(&all, choice.as_ref());
+    request.tools_later = tool_members(&all, later.as_ref());
+    // Not every server heeds `tool_choice: none`, so the tool itself goes.
+    request.tools_closing = if own.is_empty() { Vec::new() } else { tool_members(&own, later.as_ref()) };
+}
+
+fn tool_members(tools: &[Value], choice: Option<&Value>) -> Vec<u8> {
+    let mut out = Vec::new();
+    push_name(&mut out, "tools");
+    push_json(&mut out, tools);
+    if let Some(choice) = choice {
+        push_name(&mut out, "tool_choice");
+        push_json(&mut out, choice);
+    }
+    out
+}
+
+/// `strict` is said in any case: on this wire a function is strict unless it says otherwise.
+fn function_entry(function: &Function) -> Value {
+    let mut entry = Map::new();
+    entry.insert("type".to_owned(), "function".into());
+    entry.insert("name".to_owned(), function.name.as_str().into());
+    if let Some(description) = &function.description {
+        entry.insert("description".to_owned(), description.as_str().into());
+    }
+    entry.insert("parameters".to_owned(), function.schema.clone().into());
+    entry.insert("strict".to_owned(), function.strict.unwrap_or(false).into());
+    entry.into()
+}
+
+fn append_message(request: &mut ModelRequest, message: Message) {
+    let mut append = |entry: Value| {
+        let mut json = Vec::new();
+        push_json(&mut json, &entry);
+        request.append(&json);
+    };
+    match message {
+        Message::User(parts) => append(json!({"role": "user", "content": user_content(parts)})),
+        Message::Result { call_id, text } => {
+            append(json!({"type": "function_call_output", "call_id": call_id, "output": text}));
+        }
+        Message::Assistant { text, calls } => {
+            if !text.is_empty() {
+                append(json!({"role": "assistant", "content": text}));
+            }
+            for call in calls {
+                append(json!({
+                    "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments,
+                }));
+            }
+        }
+    }
+}
+
+/// Plain text wherever it is nothing but one text.
+fn user_content(parts: Vec<Part>) -> Value {
+    if let [Part::Text(text)] = parts.as_slice() {
+        return text.as_str().into();
+    }
+    parts
+        .into_iter()
+        .map(|part| match part {
+            Part::Text(text) => json!({"type": "input_text", "text": text}),
+            Part::Image(url) => json!({"type": "input_image", "detail": "auto", "image_url": url}),
+            Part::Pdf { name, data } => json!({"type": "input_file", "filename": name, "file_data": data}),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Items of ours that a client echoes: no provider knows their ids, and the model must not forget what it did.
+//!
+//! INVARIANT: what is not ours keeps its bytes, and its place; but in an answer that a code call of ours is part of, the
+//! provider's items are tied by their ids to calls that it will not find, so reasoning goes and the others lose the id.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use decision::problem::Problem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::word;
+use crate::ids;
+use crate::wire::messages::recount;
+
+/// Prefixes of the ids of items that this gateway told in place of a model of another wire.
+const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
+
+/// An input without items of ours.
+#[derive(Debug)]
+pub struct Folded<'a> {
+    /// The list, as JSON; the very text that came in when nothing of it is ours.
+    pub input: Cow<'a, str>,
+    /// What had to be left out.
+    pub dropped: BTreeSet<String>,
+}
+
+enum Fate {
+    Stays,
+    Becomes(Value),
+    Goes,
+}
+
+/// The members that tell whose item it is.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Head<'a> {
+    #[serde(rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    role: Option<Cow<'a, str>>,
+    id: Option<Cow<'a, str>>,
+}
+
+/// Folds every item of ours: a code call becomes an assistant's message that recounts it, other items lose the id.
+///
+/// A reference to a code call of ours is left out and named: its client will have kept the answer's text, which told
+/// the result. A reference to words of ours is refused, for nobody has them any more.
+pub fn fold(input: &RawValue) -> Result<Folded<'_>, Problem> {
+    let text = input.get();
+    let mut dropped = BTreeSet::new();
+    let untouched = Folded { input: Cow::Borrowed(text), dropped: BTreeSet::new() };
+    if !mentions_ours(text) {
+        return Ok(untouched);
+    }
+    let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Ok(untouched) };
+    let mut folded = "[".to_owned();
+    let beside_ours = beside_ours(&items);
+    for ((position, item), beside_ours) in items.into_iter().enumerate().zip(beside_ours) {
+        let kept = match fate(item.get(), position, beside_ours, &mut dropped)? {
+            Fate::Stays => Cow::Borrowed(item.get()),
+            Fate::Becomes(other) => Cow::Owned(other.to_string()),
+            Fate::Goes => continue,
+        };
+        if folded.len() > 1 {
+            folded.push(',');
+        }
+        folded.push_str(&kept);
+    }
+    folded.push(']');
+    Ok(Folded { input: Cow::Owned(folded), dropped })
+}
+
+/// Which items stand in one answer with a code call of ours: nothing of the client's between them.
+fn beside_ours(items: &[&RawValue]) -> Vec<bool> {
+    let heads: Vec<Head<'_>> = items.iter().map(|item| serde_json::from_str(item.get()).unwrap_or_default()).collect();
+    let answers = heads.chunk_by(|before, after| before.is_models() == after.is_models());
+    answers.flat_map(|answer| std::iter::repeat_n(answer.iter().any(Head::is_our_code), answer.len())).collect()
+}
+
+impl Head<'_> {
+    fn is_models(&self) -> bool {
+        match self.kind.as_deref() {
+            Some("message") | None => self.role.as_deref() == Some("assistant"),
+            Some("reasoning") => true,
+            Some(kind) => kind.ends_with("_call"),
+        }
+    }
+
+    fn is_our_code(&self) -> bool {
+        self.kind.as_deref() == Some("code_interpreter_call")
+            && self.id.as_deref().is_some_and(|id| id.starts_with(ids::CODE_INTERPRETER_CALL))
+    }
+}
+
+fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<String>) -> Result<Fate, Problem> {
+    if !beside_ours && !mentions_ours(text) {
+        return Ok(Fate::Stays);
+    }
+    let Ok(mut item) = serde_json::from_str::<Map<String, Value>>(text) else { return Ok(Fate::Stays) };
+    let id = word(&item, "id").unwrap_or_default().to_owned();
+    let is_code = id.starts_with(ids::CODE_INTERPRETER_CALL);
+    let is_told = TOLD.iter().any(|prefix| id.starts_with(prefix));
+    let kind = word(&item, "type").unwrap_or(if item.contains_key("role") { "message" } else { "item_reference" });
+    let is_tied = beside_ours && matches!(kind, "message" | "function_call" | "custom_tool_call" | "reasoning");
+    if !is_code && !is_told && !is_tied {
+        return Ok(Fate::Stays);
+    }
+    Ok(match (kind, is_code) {
+        ("code_interpreter_call", true) => {
+            let text = recount_item(&item);
+            let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
+            Fate::Becomes(json!({"type": "message", "role": "assistant", "content": content}))
+        }
+        ("item_reference", true) => {
+            dropped.insert(format!("input[{position}]"));
+            Fate::Goes
+        }
+        ("item_reference", false) => {
+            let message = format!(
+                "`input[{position}]` refers to an item of this gateway, which keeps none: send the item itself, as \
+                 SDKs do when `store` is false"
+            );
+            return Err(Problem::invalid(message).with_param(format!("input[{position}]")));
+        }
+        ("reasoning", false) => {
+            dropped.insert("reasoning".to_owned());
+            Fate::Goes
+        }
+        (_, false) => {
+            item.shift_remove("id");
+            Fate::Becomes(item.into())
+        }
+        (_, true) => Fate::Stays,
+    })
+}
+
+/// What a code call did, whoever ran it; any of its members may be missing or null.
+pub(super) fn recount_item(item: &Map<String, Value>) -> String {
+    let outputs = item.get("outputs").and_then(Value::as_array);
+    let logs: Vec<&str> =
+        outputs.into_iter().flatten().filter_map(|output| output.get("logs").and_then(Value::as_str)).collect();
+    let input = word(item, "code").filter(|code| !code.is_empty()).map(|code| json!({"code": code}));
+    let mut text = recount(input.as_ref(), &json!({"logs": logs.concat()}));
+    if let Some(status @ ("failed" | "incomplete")) = word(item, "status") {
+        text.push_str("\nstatus: ");
+        text.push_str(status);
+    }
+    text
+}
+
+/// An escaped id is none that we wrote, nor that an SDK would write.
+fn mentions_ours(text: &str) -> bool {
+    let says = |needle: &str| memchr::memmem::find(text.as_bytes(), needle.as_bytes()).is_some();
+    says(ids::CODE_INTERPRETER_CALL) || TOLD.iter().any(|prefix| says(prefix))
+}
+
+#[cfg(test)]
+mod tests;

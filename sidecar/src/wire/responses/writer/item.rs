@@ -1,0 +1,214 @@
+//! The items of an answer that are not in the model's own bytes, from their first event to their last.
+
+use serde_json::{Value, json};
+
+use super::events::{Events, Place, put};
+use crate::wire::event::CodeOutcome;
+use crate::wire::json::push_json;
+
+const ADDED: &str = "response.output_item.added";
+const DONE: &str = "response.output_item.done";
+
+/// The item now open, code calls aside.
+#[derive(Debug, Default)]
+pub(super) enum Open {
+    /// None, or one that the client does not see.
+    #[default]
+    Nothing,
+    /// One in the model's own bytes, at this place.
+    Raw(usize),
+    Message(TextItem),
+    Reasoning(TextItem),
+    Call(CallItem),
+}
+
+/// A message, or a summary of thoughts.
+#[derive(Debug)]
+pub(super) struct TextItem {
+    place: Place,
+    text: String,
+}
+
+impl TextItem {
+    pub(super) fn message(place: Place, events: &mut Events) -> Self {
+        events.item(ADDED, place.index, &message_item(&place.id, "in_progress", None));
+        events.of_item("response.content_part.added", &place, |data| {
+            put(data, "content_index", &0);
+            put(data, "part", &text_part(""));
+        });
+        Self { place, text: String::new() }
+    }
+
+    pub(super) fn grow_message(&mut self, piece: &str, events: &mut Events) {
+        self.text.push_str(piece);
+        events.of_item("response.output_text.delta", &self.place, |data| {
+            put(data, "content_index", &0);
+            put(data, "delta", piece);
+            put(data, "logprobs", &[(); 0]);
+        });
+    }
+
+    /// Its place, and the item as it stays.
+    pub(super) fn stop_message(self, events: &mut Events) -> (usize, Vec<u8>) {
+        events.of_item("response.output_text.done", &self.place, |data| {
+            put(data, "content_index", &0);
+            put(data, "text", &self.text);
+            put(data, "logprobs", &[(); 0]);
+        });
+        events.of_item("response.content_part.done", &self.place, |data| {
+            put(data, "content_index", &0);
+            put(data, "part", &text_part(&self.text));
+        });
+        done(&self.place, message_item(&self.place.id, "completed", Some(&self.text)), events)
+    }
+
+    pub(super) fn reasoning(place: Place, events: &mut Events) -> Self {
+        events.item(ADDED, place.index, &reasoning_item(&place.id, None));
+        events.of_item("response.reasoning_summary_part.added", &place, |data| {
+            put(data, "summary_index", &0);
+            put(data, "part", &summary_part(""));
+        });
+        Self { place, text: String::new() }
+    }
+
+    pub(super) fn grow_reasoning(&mut self, piece: &str, events: &mut Events) {
+        self.text.push_str(piece);
+        events.of_item("response.reasoning_summary_text.delta", &self.place, |data| {
+            put(data, "summary_index", &0);
+            put(data, "delta", piece);
+        });
+    }
+
+    pub(super) fn stop_reasoning(self, events: &mut Events) -> (usize, Vec<u8>) {
+        events.of_item("response.reasoning_summary_text.done", &self.place, |data| {
+            put(data, "summary_index", &0);
+            put(data, "text", &self.text);
+        });
+        events.of_item("response.reasoning_summary_part.done", &self.place, |data| {
+            put(data, "summary_index", &0);
+            put(data, "part", &summary_part(&self.text));
+        });
+        done(&self.place, reasoning_item(&self.place.id, Some(&self.text)), events)
+    }
+}
+
+/// A call of one of the client's functions.
+#[derive(Debug)]
+pub(super) struct CallItem {
+    place: Place,
+    call_id: String,
+    name: String,
+    arguments: String,
+}
+
+impl CallItem {
+    pub(super) fn start(place: Place, call_id: String, name: String, events: &mut Events) -> Self {
+        let call = Self { place, call_id, name, arguments: String::new() };
+        events.item(ADDED, call.place.index, &call.item("in_progress"));
+        call
+    }
+
+    pub(super) fn grow(&mut self, piece: &str, events: &mut Events) {
+        self.arguments.push_str(piece);
+        events.of_item("response.function_call_arguments.delta", &self.place, |data| put(data, "delta", piece));
+    }
+
+    pub(super) fn stop(mut self, events: &mut Events) -> (usize, Vec<u8>) {
+        if self.arguments.trim().is_empty() {
+            self.arguments.push_str("{}");
+        }
+        events.of_item("response.function_call_arguments.done", &self.place, |data| {
+            put(data, "name", &self.name);
+            put(data, "arguments", &self.arguments);
+        });
+        done(&self.place, self.item("completed"), events)
+    }
+
+    fn item(&self, status: &str) -> Vec<u8> {
+        bytes(&json!({
+            "id": self.place.id, "type": "function_call", "status": status, "arguments": self.arguments,
+            "call_id": self.call_id, "name": self.name,
+        }))
+    }
+}
+
+/// A code call: its item stays open until its result is there.
+#[derive(Debug)]
+pub(super) struct CodeItem {
+    place: Place,
+    container: String,
+    code: String,
+    shows_outputs: bool,
+}
+
+impl CodeItem {
+    pub(super) fn start(place: Place, container: String, shows_outputs: bool, events: &mut Events) -> Self {
+        let code = Self { place, container, code: String::new(), shows_outputs };
+        let outputs = if shows_outputs { json!([]) } else { Value::Null };
+        events.item(ADDED, code.place.index, &code.item("in_progress", outputs));
+        events.of_item("response.code_interpreter_call.in_progress", &code.place, |_| {});
+        code
+    }
+
+    pub(super) fn grow(&mut self, piece: &str, events: &mut Events) {
+        self.code.push_str(piece);
+        events.of_item("response.code_interpreter_call_code.delta", &self.place, |data| put(data, "delta", piece));
+    }
+
+    pub(super) fn stop(&self, events: &mut Events) {
+        events.of_item("response.code_interpreter_call_code.done", &self.place, |data| put(data, "code", &self.code));
+        events.of_item("response.code_interpreter_call.interpreting", &self.place, |_| {});
+    }
+
+    /// A program that failed is told by the item's status, a call without an answer by a missing `completed` too.
+    pub(super) fn answer(&self, outcome: CodeOutcome, events: &mut Events) -> (usize, Vec<u8>) {
+        let (status, outputs) = match outcome {
+            CodeOutcome::Ran { stdout, stderr, return_code } => {
+                events.of_item("response.code_interpreter_call.completed", &self.place, |_| {});
+                let logs = stdout + &stderr;
+                let logs: Vec<Value> =
+                    if logs.is_empty() { Vec::new() } else { vec![json!({"type": "logs", "logs": logs})] };
+                (if return_code == 0 { "completed" } else { "failed" }, logs.into())
+            }
+            CodeOutcome::Failed(_) => ("failed", Value::Null),
+        };
+        let outputs = if self.shows_outputs { outputs } else { Value::Null };
+        done(&self.place, self.item(status, outputs), events)
+    }
+
+    fn item(&self, status: &str, outputs: Value) -> Vec<u8> {
+        bytes(&json!({
+            "id": self.place.id, "type": "code_interpreter_call", "status": status, "code": self.code,
+            "container_id": self.container, "outputs": outputs,
+        }))
+    }
+}
+
+fn done(place: &Place, item: Vec<u8>, events: &mut Events) -> (usize, Vec<u8>) {
+    events.item(DONE, place.index, &item);
+    (place.index, item)
+}
+
+fn message_item(id: &str, status: &str, text: Option<&str>) -> Vec<u8> {
+    let content: Vec<Value> = text.map(text_part).into_iter().collect();
+    bytes(&json!({"id": id, "type": "message", "status": status, "role": "assistant", "content": content}))
+}
+
+fn text_part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+fn reasoning_item(id: &str, text: Option<&str>) -> Vec<u8> {
+    let summary: Vec<Value> = text.map(summary_part).into_iter().collect();
+    bytes(&json!({"id": id, "type": "reasoning", "summary": summary}))
+}
+
+fn summary_part(text: &str) -> Value {
+    json!({"type": "summary_text", "text": text})
+}
+
+fn bytes(item: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    push_json(&mut bytes, item);
+    bytes
+}
