@@ -238,6 +238,9 @@ impl Answer {
 
     /// What is to stand before this piece of text.
     fn separator(&mut self, piece: &str) -> Option<&'static str> {
+        if piece.is_empty() {
+            return None;
+        }
         let known = self.line_feeds;
         let is_next = std::mem::take(&mut self.between_turns);
         let trailing = piece.bytes().rev().take_while(|byte| *byte == b'\n').count();

@@ -67,6 +67,16 @@ fn members_and_history_keep_their_bytes_and_ours_go() {
 }
 
 #[test]
+fn tools_of_any_other_type_keep_their_bytes_and_the_providers_name_of_the_model_is_used() {
+    let others = r#"{"type":"namespace", "tools":[1.0]},{"type":"custom","custom":{"name":"code_execution"}}"#;
+    let body = format!(r#"{{"model":"demo","messages":[],"tools":[{others},{{"type":"code_interpreter"}}]}}"#);
+    let prepared = edit(body.as_bytes(), &run(&[2], None), Some("upstream")).expect("a request");
+    let sent = String::from_utf8(prepared.request.body(TurnKind::Closing).to_vec()).expect("text");
+    assert_eq!(sent, format!(r#"{{"model":"upstream","tools":[{others}],"messages":[]}}"#));
+    assert_eq!((&*prepared.model, &*prepared.tool_name), ("demo", "otari_code_execution_1"));
+}
+
+#[test]
 fn the_usage_of_a_stream_is_always_asked_for_and_shown_to_who_wants_it() {
     let body = |options: &str| {
         format!(

@@ -52,6 +52,8 @@ fn texts_of_two_turns_are_two_paragraphs_and_texts_of_one_are_one() {
             (vec![Some("a\n"), None, None, Some("b")], "a\n\nb"),
             (vec![Some("a\n"), Some("\n"), None, Some("b")], "a\n\nb"),
             (vec![Some("a\n\n\n"), None, Some("b")], "a\n\n\nb"),
+            (vec![Some("a"), None, Some(""), Some("b")], "a\n\nb"),
+            (vec![Some("a"), None, Some("")], "a"),
             (vec![None, Some("b")], "b"),
             (vec![Some("a"), None], "a"),
         ] {
