@@ -1,13 +1,16 @@
 //! The Responses wire, for callers and models: recorded turns, and what client and model get.
 
+use std::time::Duration;
+
 use decision::decide::Dialect;
 use decision::format::ApiFormat;
 use decision::request::Keyword;
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::support::{Answer, Bench, chat_call, chat_code, chat_stream, chat_text, request, run_request};
+use super::support::{Answer, Bench, chat_call, chat_code, chat_stream, chat_text, patient, request, run_request};
 use super::transcripts::{called, chat_whole, play};
-use crate::tool_loop::{Limits, RunRequest};
+use crate::tool_loop::{Limits, LoopReply, ReplyBody, RunRequest};
 
 /// A request from a caller that speaks Responses; the code tool stands last in `tools`.
 fn asked(model_wire: ApiFormat, body: &Value) -> RunRequest {
@@ -316,6 +319,26 @@ async fn a_stream_that_breaks_off_ends_with_an_error_and_a_failed_response() {
     assert_eq!((&failed["type"], &failed["response"]["status"]), (&json!("response.failed"), &json!("failed")));
     assert_eq!(failed["response"]["output"][0]["id"], item["item"]["id"]);
     assert_eq!(reply.headers["x-request-id"], "req_otr1");
+}
+
+#[tokio::test]
+async fn keep_alives_of_the_responses_wire_are_comments() {
+    let limits = Limits { keep_alive: Duration::from_millis(1), ..Limits::default() };
+    let bench = Bench::new(vec![chat_code("wait()"), chat_text("Done.")], limits).await;
+    let serving = bench.engine.serve(asked(ApiFormat::ChatCompletions, &question(true)));
+    let LoopReply { body: ReplyBody::Stream(mut chunks), .. } = patient(serving).await.expect("an answer") else {
+        panic!("no stream")
+    };
+    let mut told = String::new();
+    while !told.contains(".interpreting") || !told.ends_with(": keep-alive\n\n") {
+        let chunk = patient(chunks.next()).await.expect("more to come");
+        told.push_str(std::str::from_utf8(&chunk).expect("text"));
+    }
+    bench.sandbox.go_on.notify_one();
+    while let Some(chunk) = patient(chunks.next()).await {
+        told.push_str(std::str::from_utf8(&chunk).expect("text"));
+    }
+    assert_eq!(checked(&format!("== client: 200 OK\n{told}"))["status"], "completed");
 }
 
 #[tokio::test]

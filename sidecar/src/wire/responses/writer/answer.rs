@@ -181,3 +181,30 @@ pub(super) fn response_json(response: &Map<String, Value>, output: &[Option<Vec<
     json.extend_from_slice(b"]}");
     json
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_has_what_sdks_require_whatever_the_provider_said() {
+        let neutral = Usage { input: 5, cache_read: 3, cache_write: 2, output: 7, raw: None };
+        let details = json!({"cached_tokens": 3, "cache_write_tokens": 2});
+        let expected = json!({"input_tokens": 10, "input_tokens_details": details, "output_tokens": 7,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 17});
+        assert_eq!(usage(neutral.clone()), expected);
+        let raw = json!({"input_tokens": 10, "input_tokens_details": {"cached_tokens": 3}, "output_tokens": 7,
+            "output_tokens_details": null, "total_tokens": 17, "future": 1});
+        let told = usage(Usage { raw: raw.as_object().cloned(), ..neutral });
+        assert_eq!(told["input_tokens_details"], details);
+        assert_eq!(told["output_tokens_details"], json!({"reasoning_tokens": 0}));
+        assert_eq!((&told["total_tokens"], &told["future"]), (&json!(17), &json!(1)));
+    }
+
+    #[test]
+    fn items_that_never_ended_leave_no_hole() {
+        let response = Map::from_iter([("output".to_owned(), Value::Null), ("status".to_owned(), "failed".into())]);
+        let json = response_json(&response, &[Some(b"{}".to_vec()), None, Some(b"[]".to_vec())]);
+        assert_eq!(json, br#"{"status":"failed","output":[{},[]]}"#);
+    }
+}

@@ -105,3 +105,35 @@ pub(super) fn put(data: &mut Vec<u8>, name: &str, value: &(impl Serialize + ?Siz
     push_name(data, name);
     push_json(data, value);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_a_model_keep_every_member_and_get_our_numbers() {
+        let mut events = Events::new(true);
+        events.emit("response.created", |_| {});
+        events.raw(br#"{"type":"a","sequence_number": 40,"output_index":7,"x" : 1.0}"#, Some(2));
+        events.raw(br#"{"type":"b","output_index":7}"#, None);
+        events.raw(b"no JSON", None);
+        events.comment();
+        let told = events.take();
+        let expected = concat!(
+            "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0}\n\n",
+            "event: a\ndata: {\"type\":\"a\",\"sequence_number\":1,\"output_index\":2,\"x\":1.0}\n\n",
+            "event: b\ndata: {\"type\":\"b\",\"output_index\":7,\"sequence_number\":2}\n\n",
+            ": keep-alive\n\n",
+        );
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_whole_answer_has_no_events() {
+        let mut events = Events::new(false);
+        events.emit("response.created", |_| {});
+        events.raw(br#"{"type":"a"}"#, None);
+        events.comment();
+        assert!(events.take().is_empty());
+    }
+}
