@@ -126,21 +126,15 @@ impl Text {
     /// The hot loop. Raw control characters and invalid UTF-8 pass: they change no boundary, and nothing here is read.
     fn skip(&mut self, rest: &mut &[u8]) -> bool {
         // Code has an escape every few dozen bytes: looking at each by itself would cost more than all else here.
-        while let Some(block) = rest.first_chunk() {
-            let (len, stop) = block::skip(block);
-            *rest = rest.get(len..).unwrap_or_default();
-            match stop {
-                Stop::End => return true,
-                Stop::Escape => {
-                    self.escape = Escape::Begun;
-                    return false;
-                }
-                Stop::Block => {}
-                // A picture has nothing of interest for megabytes.
-                Stop::Nothing => {
-                    *rest = rest.get(memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())..).unwrap_or_default();
-                }
+        let (len, stop) = block::skip(rest);
+        *rest = rest.get(len..).unwrap_or_default();
+        match stop {
+            Stop::End => return true,
+            Stop::Escape => {
+                self.escape = Escape::Begun;
+                return false;
             }
+            Stop::Short => {}
         }
         loop {
             *rest = rest.get(plain_len(rest)..).unwrap_or_default();
