@@ -295,7 +295,8 @@ impl Text {
     }
 }
 
-/// A string value that matters to nobody and ends in this chunk: what stands after it. `None`: read it step by step.
+/// A short string value that matters to nobody and ends in this chunk: what stands after it. `None`: read it step by
+/// step.
 pub(super) fn whole_value(rest: &[u8]) -> Option<&[u8]> {
     // Begins like an id of ours, or may.
     match rest {
@@ -303,7 +304,9 @@ pub(super) fn whole_value(rest: &[u8]) -> Option<&[u8]> {
         [first, second, ..] if BEGINNINGS.contains(&[*first, *second]) => return None,
         _ => {}
     }
-    match rest.get(plain_len(rest)..)? {
+    // A longer one is skipped block by block, and need not be looked through here first.
+    let (near, _) = rest.split_at_checked(NEAR_WORDS.saturating_mul(8)).unwrap_or((rest, &[]));
+    match rest.get(plain_len(near)..)? {
         [b'"', tail @ ..] => Some(tail),
         _ => None,
     }
