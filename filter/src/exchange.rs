@@ -181,7 +181,7 @@ impl Stream {
     }
 
     fn let_go(&mut self, edits: &HeaderEdits, outcome: Outcome) -> Next {
-        match apply(edits) {
+        match self.apply(edits) {
             Ok(()) => {
                 self.root.metrics.decided(outcome);
                 self.resume()
@@ -189,6 +189,21 @@ impl Stream {
             // A header that could not be set may be the one that keeps this request from the provider.
             Err(error) => self.fail("header edits", error),
         }
+    }
+
+    fn apply(&self, edits: &HeaderEdits) -> Result<(), HostError> {
+        for name in &edits.remove {
+            host::remove_request_header(name)?;
+        }
+        for (name, value) in &edits.set {
+            host::set_request_header(name, value)?;
+        }
+        // Envoy does it by itself at each edit, so far. Standalone a request whose route stayed as it was would end
+        // nowhere, and be seen in every test; a mesh has an Envoy of its own choice, and a route for everything.
+        if self.root.config.providers_routed || edits.remove.is_empty() && edits.set.is_empty() {
+            return Ok(());
+        }
+        host::clear_route_cache()
     }
 
     fn refuse(&mut self, refusal: &Refusal, request_id: &str) -> Next {
@@ -253,14 +268,4 @@ pub(crate) fn refuse_unseen() {
     if host::reply(reply.status, &reply.headers, &reply.body, "otari_internal").is_err() {
         host::log(Level::Error, "a request could not be answered");
     }
-}
-
-fn apply(edits: &HeaderEdits) -> Result<(), HostError> {
-    for name in &edits.remove {
-        host::remove_request_header(name)?;
-    }
-    for (name, value) in &edits.set {
-        host::set_request_header(name, value)?;
-    }
-    if edits.remove.is_empty() && edits.set.is_empty() { Ok(()) } else { host::clear_route_cache() }
 }

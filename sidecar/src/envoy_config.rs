@@ -33,6 +33,10 @@ const RESET_FROM: f64 = 0.85;
 const REFUSE_AT: f64 = 0.95;
 /// Streams that hold less than two to this are not told apart.
 const TRACKED_STREAM_POWER: u32 = 20;
+/// What nobody uses goes back to the system at this pace, whatever the heap's size. Without it Envoy would for ever keep
+/// what compiling the filter took, and what the largest rush of bodies did.
+const RELEASED_BYTES: u64 = 4 * 1024 * 1024;
+const RELEASE_INTERVAL_S: u32 = 1;
 /// Client connections at once.
 const MAX_CLIENT_CONNECTIONS: u64 = 10_000;
 
@@ -102,6 +106,10 @@ fn bootstrap(config: &Config, around: Surroundings<'_>) -> Result<Value, RenderE
         "node": {"id": "otari", "cluster": "otari"},
         "admin": {"address": pipe(&config.admin_socket())?},
         "overload_manager": overload_manager(),
+        "memory_allocator_manager": {
+            "bytes_to_release": RELEASED_BYTES,
+            "memory_release_interval": seconds(RELEASE_INTERVAL_S),
+        },
         "stats_config": {"stats_tags": [
             {"tag_name": "otari_outcome", "regex": r"^wasmcustom\.otari\.decided\.((\w+))$"},
             {"tag_name": "otari_problem", "regex": r"^wasmcustom\.otari\.refused\.((\w+))$"},

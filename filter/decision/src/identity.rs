@@ -29,9 +29,12 @@ pub const DEFAULT: &str = "default";
 
 /// SHA-256 in lower-case hex, as [`Snapshot::keys`] has it.
 pub fn key_hash(key: &[u8]) -> String {
-    let digits = |byte: u8| [byte >> 4, byte & 0x0f];
-    let nibbles = Sha256::digest(key).into_iter().flat_map(digits);
-    nibbles.filter_map(|nibble| char::from_digit(u32::from(nibble), 16)).collect()
+    let digest = Sha256::digest(key);
+    let mut text = String::with_capacity(digest.len().saturating_mul(2));
+    for byte in digest {
+        text.extend([byte >> 4, byte & 0x0f].into_iter().filter_map(|nibble| char::from_digit(u32::from(nibble), 16)));
+    }
+    text
 }
 
 /// How the keys begin that this gateway mints; 32 hexadecimal digits follow.
@@ -96,12 +99,16 @@ enum Claim {
 }
 
 impl Carriers {
-    /// Reads the head.
-    pub(crate) fn read(head: &RequestHead<'_>) -> Self {
+    /// Reads the head. `hashed` is a credential whose hash is known already: usually it is the one that is carried.
+    pub(crate) fn read(head: &RequestHead<'_>, hashed: Option<(&[u8], &str)>) -> Self {
         let keys = [header::AUTHORIZATION, header::API_KEY].into_iter().flat_map(|header| {
             head.values(header).filter_map(move |value| carried(header.as_bytes(), value).map(|key| (header, key)))
         });
-        let carrier = |(header, key)| Carrier { header, hash: key_hash(key), minted: leak::is_minted(key) };
+        let hash = |key| match hashed {
+            Some((known, hash)) if known == key => hash.to_owned(),
+            _ => key_hash(key),
+        };
+        let carrier = |(header, key)| Carrier { header, hash: hash(key), minted: leak::is_minted(key) };
         Self(keys.map(carrier).collect())
     }
 
@@ -134,7 +141,12 @@ impl Caller {
             }
         };
         keep_keys_here(head, shown)?;
-        Ok(Self { claim, carriers: Carriers::read(head) })
+        let hashed = match &claim {
+            Claim::Key(hash) => shown.map(|key| (key, hash.as_str())),
+            Claim::Named(_) => None,
+        };
+        let carriers = Carriers::read(head, hashed);
+        Ok(Self { claim, carriers })
     }
 
     /// Whose request it is, or why that is not known.

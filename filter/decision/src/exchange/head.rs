@@ -114,7 +114,9 @@ pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -
     if format.is_none() && !uninspected && !env.config.providers_routed {
         // The mesh's own traffic: whoever it is for, only what is ours stays behind.
         return match keep_keys_here(head, known_credential(head, env.policy.latest())) {
-            Ok(()) => passed(HeaderEdits::to_mesh(&own_headers, &Carriers::read(head), env), Reason::NotInference),
+            Ok(()) => {
+                passed(HeaderEdits::to_mesh(&own_headers, &Carriers::read(head, None), env), Reason::NotInference)
+            }
             Err(refusal) => refused(refusal),
         };
     }

@@ -97,11 +97,16 @@ impl Lexer {
             (State::Start | State::Value | State::FirstElement, b'{' | b'[') => self.open(byte == b'{')?,
             (State::Value | State::FirstElement | State::Start, b'"') => return self.string(after, rest),
             (State::Start, 0xef) => return Err(ScanErrorKind::ByteOrderMark.into()),
-            (State::Value | State::FirstElement | State::Start, _) => self.scalar(byte)?,
+            (State::Value | State::FirstElement | State::Start, _) => {
+                self.scalar(byte)?;
+                *rest = after;
+                return Ok(());
+            }
             (State::End, _) => return Err(ScanErrorKind::TrailingData.into()),
             _ => return Err(ScanErrorKind::UnexpectedByte.into()),
         }
-        *rest = after;
+        // Punctuation, after which most writers put a blank.
+        *rest = after.strip_prefix(b" ").unwrap_or(after);
         Ok(())
     }
 

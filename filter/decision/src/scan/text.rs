@@ -126,21 +126,15 @@ impl Text {
     /// The hot loop. Raw control characters and invalid UTF-8 pass: they change no boundary, and nothing here is read.
     fn skip(&mut self, rest: &mut &[u8]) -> bool {
         // Code has an escape every few dozen bytes: looking at each by itself would cost more than all else here.
-        while let Some(block) = rest.first_chunk() {
-            let (len, stop) = block::skip(block);
-            *rest = rest.get(len..).unwrap_or_default();
-            match stop {
-                Stop::End => return true,
-                Stop::Escape => {
-                    self.escape = Escape::Begun;
-                    return false;
-                }
-                Stop::Block => {}
-                // A picture has nothing of interest for megabytes.
-                Stop::Nothing => {
-                    *rest = rest.get(memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())..).unwrap_or_default();
-                }
+        let (len, stop) = block::skip(rest);
+        *rest = rest.get(len..).unwrap_or_default();
+        match stop {
+            Stop::End => return true,
+            Stop::Escape => {
+                self.escape = Escape::Begun;
+                return false;
             }
+            Stop::Short => {}
         }
         loop {
             *rest = rest.get(plain_len(rest)..).unwrap_or_default();
@@ -301,7 +295,8 @@ impl Text {
     }
 }
 
-/// A string value that matters to nobody and ends in this chunk: what stands after it. `None`: read it step by step.
+/// A short string value that matters to nobody and ends in this chunk: what stands after it. `None`: read it step by
+/// step.
 pub(super) fn whole_value(rest: &[u8]) -> Option<&[u8]> {
     // Begins like an id of ours, or may.
     match rest {
@@ -309,7 +304,9 @@ pub(super) fn whole_value(rest: &[u8]) -> Option<&[u8]> {
         [first, second, ..] if BEGINNINGS.contains(&[*first, *second]) => return None,
         _ => {}
     }
-    match rest.get(plain_len(rest)..)? {
+    // A longer one is skipped block by block, and need not be looked through here first.
+    let (near, _) = rest.split_at_checked(NEAR_WORDS.saturating_mul(8)).unwrap_or((rest, &[]));
+    match rest.get(plain_len(near)..)? {
         [b'"', tail @ ..] => Some(tail),
         _ => None,
     }
