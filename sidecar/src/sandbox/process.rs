@@ -32,9 +32,7 @@ use tokio::sync::Semaphore;
 pub use settings::{ProcessSettings, RunAs, SandboxLimits};
 pub use startup::{Probe, StartupRefusal};
 
-use super::{
-    Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec,
-};
+use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
 use crate::ids::IdSource;
 use launch::Launcher;
 use session::Session;

@@ -16,9 +16,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::json;
 
-use super::{
-    Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec,
-};
+use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
 
 /// How a contract-v1 server is reached.
 #[derive(Clone)]

@@ -79,7 +79,8 @@ mod tests {
     use super::*;
 
     fn check(stdout: &str, stderr: &str, return_code: i32, expected: Expect) {
-        let result = ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, ..ExecutionResult::default() };
+        let result =
+            ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, ..ExecutionResult::default() };
         let limits = Limits { max_result_bytes: 8, ..Limits::default() };
         let (text, is_error) = text_for_model(&outcome(Ok(result), &limits));
         expected.assert_eq(&text);

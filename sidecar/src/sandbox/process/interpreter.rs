@@ -194,7 +194,8 @@ impl Interpreter {
                 read = stdout.read(&mut out_bytes), if out_open => out_open = keep(out, &out_bytes, read),
                 read = stderr.read(&mut err_bytes), if err_open => err_open = keep(err, &err_bytes, read),
                 done = control.done(id, input) => return match done {
-                    Ok(done) if interrupts > 0 => Ending::Interrupted(done),
+                    // An edit that reports was done, or not, before the interrupt could reach it.
+                    Ok(done) if interrupts > 0 && done.edit.is_none() => Ending::Interrupted(done),
                     Ok(done) => Ending::Finished(done),
                     Err(fault) => Ending::Broken(fault),
                 },

@@ -15,7 +15,7 @@ use super::launch::Launcher;
 use super::watch::Strike;
 use super::workspace::Workspace;
 use super::{SandboxLimits, Tier};
-use crate::sandbox::{ExecutionResult, ProducedFile, SandboxError, ToolInput};
+use crate::sandbox::{EditorReport, ExecutionResult, ProducedFile, SandboxError, ToolInput};
 
 /// A call may be this short; less is no time to interrupt anything.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -174,6 +174,7 @@ fn edited(edit: Edit, printed: ExecutionResult, limits: &SandboxLimits) -> Execu
     ExecutionResult {
         stdout: bounded(edit.stdout),
         stderr: bounded([edit.stderr, printed.stdout, printed.stderr].concat()),
+        return_code: i32::from(matches!(edit.report, EditorReport::Failed(_))),
         editor: Some(edit.report),
         ..printed
     }

@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn a_whole_answer_is_read_and_may_grow() {
         let files = vec![ProducedFile { name: "a.txt".to_owned() }];
-        let expected = ExecutionResult { stdout: "o".to_owned(), stderr: "e".to_owned(), return_code: 3, files, editor: None };
+        let expected =
+            ExecutionResult { stdout: "o".to_owned(), stderr: "e".to_owned(), return_code: 3, files, editor: None };
         assert_eq!(run(&good()).unwrap(), expected);
 
         let mut grown = good();

@@ -23,7 +23,8 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::ids::IdSource;
 use crate::sandbox::{
-    Capability, ExecutionRequest, ExecutionResult, Reaper, SandboxBackend, SandboxError, SessionId, SessionSpec, ToolInput,
+    Capability, ExecutionRequest, ExecutionResult, Reaper, SandboxBackend, SandboxError, SessionId, SessionSpec,
+    ToolInput,
 };
 use crate::tool_loop::{Engine, Limits, LoopReply, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
@@ -197,7 +198,12 @@ impl SandboxBackend for Canned {
                 }
                 _ => ("ok\n", "", 0),
             };
-            Ok(ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, ..ExecutionResult::default() })
+            Ok(ExecutionResult {
+                stdout: stdout.into(),
+                stderr: stderr.into(),
+                return_code,
+                ..ExecutionResult::default()
+            })
         }
         .boxed()
     }

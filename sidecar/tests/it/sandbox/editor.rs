@@ -22,9 +22,9 @@ pub(super) fn refused(result: &ExecutionResult, fault: EditorFault, words: &str)
     assert!(result.stderr.contains(words) && result.stderr.ends_with(".\n"), "{result:?}");
 }
 
-fn edited(old: (u32, u32), new: (u32, u32), lines: &[&str]) -> Option<EditorReport> {
+fn edited(old: (u32, u32), new: (u32, u32), lines: &[&str]) -> EditorReport {
     let lines = Some(lines.iter().map(|line| (*line).to_owned()).collect());
-    Some(EditorReport::Edited { old_start: old.0, old_lines: old.1, new_start: new.0, new_lines: new.1, lines })
+    EditorReport::Edited { old_start: old.0, old_lines: old.1, new_start: new.0, new_lines: new.1, lines }
 }
 
 /// What the file holds, as a Python literal.
@@ -38,16 +38,30 @@ async fn a_file_is_created_with_its_directories_or_overwritten() {
     let session = place.session().await;
     let made = place.edit(&session, create("deep/er/note.txt", "h\u{e9}llo\n\"quoted\"\\\t\u{1}")).await;
     assert_eq!(made.editor, Some(EditorReport::Created { is_file_update: false }));
-    assert_eq!((made.stdout.as_str(), made.stderr.as_str(), made.return_code), ("`deep/er/note.txt` was created.\n", "", 0));
+    assert_eq!(
+        (made.stdout.as_str(), made.stderr.as_str(), made.return_code),
+        ("`deep/er/note.txt` was created.\n", "", 0)
+    );
     assert_eq!(held(&place, &session, "deep/er/note.txt").await, "b'h\\xc3\\xa9llo\\n\"quoted\"\\\\\\t\\x01'\n");
     place.shell(&session, "chmod 750 deep/er/note.txt; ln -s er/note.txt deep/link").await;
     let again = place.edit(&session, create("/workspace/deep/link", "new")).await;
     assert_eq!(again.editor, Some(EditorReport::Created { is_file_update: true }));
-    assert_eq!(place.shell(&session, "cat deep/er/note.txt; stat -c ' %a' deep/er/note.txt; readlink deep/link").await, "new 750\ner/note.txt\n");
+    assert_eq!(
+        place.shell(&session, "cat deep/er/note.txt; stat -c ' %a' deep/er/note.txt; readlink deep/link").await,
+        "new 750\ner/note.txt\n"
+    );
     assert_eq!(place.edit(&session, create("empty", "")).await.return_code, 0);
     // Nothing of ours stays, whatever happens.
-    assert_eq!(place.shell(&session, "find . -mindepth 1 | sort").await, "./deep\n./deep/er\n./deep/er/note.txt\n./deep/link\n./empty\n");
-    for (path, words) in [("deep", "is a directory"), (".", "names a directory"), ("new/", "names a directory"), ("empty/x", "leads through a file")] {
+    assert_eq!(
+        place.shell(&session, "find . -mindepth 1 | sort").await,
+        "./deep\n./deep/er\n./deep/er/note.txt\n./deep/link\n./empty\n"
+    );
+    for (path, words) in [
+        ("deep", "is a directory"),
+        (".", "names a directory"),
+        ("new/", "names a directory"),
+        ("empty/x", "leads through a file"),
+    ] {
         refused(&place.edit(&session, create(path, "x")).await, EditorFault::InvalidInput, words);
     }
 }
@@ -58,24 +72,32 @@ async fn one_place_is_replaced_and_the_lines_are_told() {
     let session = place.session().await;
     place.edit(&session, create("a", "one\ntwo\nthree\nfour")).await;
     let result = place.edit(&session, replace("a", "wo", "wo!\nmore")).await;
-    assert_eq!(result.editor, edited((2, 1), (2, 2), &["-two", "+two!", "+more"]));
-    assert_eq!((result.stdout.as_str(), result.stderr.as_str(), result.return_code), ("`a` was edited at line 2.\n", "", 0));
+    assert_eq!(result.editor, Some(edited((2, 1), (2, 2), &["-two", "+two!", "+more"])));
+    assert_eq!(
+        (result.stdout.as_str(), result.stderr.as_str(), result.return_code),
+        ("`a` was edited at line 2.\n", "", 0)
+    );
     assert_eq!(held(&place, &session, "a").await, "b'one\\ntwo!\\nmore\\nthree\\nfour'\n");
     // Deletes, joins lines, and keeps the missing line end at the end.
     let deleted = place.edit(&session, replace("a", "more\n", "")).await;
-    assert_eq!(deleted.editor, edited((3, 1), (3, 0), &["-more"]));
+    assert_eq!(deleted.editor, Some(edited((3, 1), (3, 0), &["-more"])));
     let joined = place.edit(&session, replace("a", "\nfour", "4")).await;
-    assert_eq!(joined.editor, edited((3, 2), (3, 1), &["-three", "-four", "+three4"]));
+    assert_eq!(joined.editor, Some(edited((3, 2), (3, 1), &["-three", "-four", "+three4"])));
     assert_eq!(held(&place, &session, "a").await, "b'one\\ntwo!\\nthree4'\n");
     // Lines around the change that stand in both texts are no part of it.
     let inner = place.edit(&session, replace("a", "one\ntwo!\nthree4", "one\n2\nthree4")).await;
-    assert_eq!(inner.editor, edited((2, 1), (2, 1), &["-two!", "+2"]));
-    assert_eq!(place.edit(&session, replace("a", "2", "2")).await.editor, edited((3, 0), (3, 0), &[]));
+    assert_eq!(inner.editor, Some(edited((2, 1), (2, 1), &["-two!", "+2"])));
+    assert_eq!(place.edit(&session, replace("a", "2", "2")).await.editor, Some(edited((3, 0), (3, 0), &[])));
     let long = place.edit(&session, replace("a", "2", &"x".repeat(40_000))).await;
     assert!(matches!(long.editor, Some(EditorReport::Edited { lines: None, new_lines: 1, .. })), "{long:?}");
 
     place.edit(&session, create("b", "aaa\nb\nb\n")).await;
-    for (old, words) in [("", "must not be empty"), ("nothing", "does not stand"), ("b", "in lines 2 and 3"), ("aa", "in lines 1 and 1")] {
+    for (old, words) in [
+        ("", "must not be empty"),
+        ("nothing", "does not stand"),
+        ("b", "in lines 2 and 3"),
+        ("aa", "in lines 1 and 1"),
+    ] {
         refused(&place.edit(&session, replace("b", old, "x")).await, EditorFault::InvalidInput, words);
     }
     refused(&place.edit(&session, replace("c", "a", "x")).await, EditorFault::FileNotFound, "no file or directory `c`");
@@ -102,8 +124,8 @@ async fn lines_are_inserted_whole() {
         assert_eq!(held(&place, &session, "a").await, format!("b'{after}'\n"), "{before:?} {text:?}");
     }
     place.edit(&session, create("a", "one\nthree")).await;
-    assert_eq!(place.edit(&session, insert("a", 1, "two")).await.editor, edited((2, 0), (2, 1), &["+two"]));
-    assert_eq!(place.edit(&session, insert("a", 3, "four")).await.editor, edited((4, 0), (4, 1), &["+four"]));
+    assert_eq!(place.edit(&session, insert("a", 1, "two")).await.editor, Some(edited((2, 0), (2, 1), &["+two"])));
+    assert_eq!(place.edit(&session, insert("a", 3, "four")).await.editor, Some(edited((4, 0), (4, 1), &["+four"])));
     refused(&place.edit(&session, insert("a", 5, "x")).await, EditorFault::InvalidInput, "it may be 0 to 4");
     refused(&place.edit(&session, insert("b", 0, "x")).await, EditorFault::FileNotFound, "no file or directory `b`");
 }
@@ -114,7 +136,7 @@ async fn line_ends_of_windows_are_kept_and_mixed_ones_left_alone() {
     let session = place.session().await;
     place.edit(&session, create("a", "one\r\ntwo\r\nthree\r\n")).await;
     let result = place.edit(&session, replace("a", "one\ntwo", "1\n2")).await;
-    assert_eq!(result.editor, edited((1, 2), (1, 2), &["-one", "-two", "+1", "+2"]));
+    assert_eq!(result.editor, Some(edited((1, 2), (1, 2), &["-one", "-two", "+1", "+2"])));
     place.edit(&session, insert("a", 2, "and\r\nmore")).await;
     assert_eq!(held(&place, &session, "a").await, "b'1\\r\\n2\\r\\nand\\r\\nmore\\r\\nthree\\r\\n'\n");
     place.edit(&session, create("b", "one\r\ntwo\nthree\rfour")).await;
@@ -129,13 +151,31 @@ async fn nothing_outside_the_workspace_and_nothing_but_a_file_is_changed() {
     let session = place.session().await;
     place.shell(&session, "mkfifo fifo; echo kept > /tmp/out; ln -s /tmp/out out; ln -s loop loop; ln -s .. up; mkdir closed; echo x > closed/f; chmod 500 closed; ln -s /workspace/closed in").await;
     place.output(&session, "import socket\ns = socket.socket(socket.AF_UNIX)\ns.bind('socket')").await;
-    let outside = ["/tmp/out", "../x", "a/../../x", "out", "up/x", "/proc/self/mem", "/etc/passwd", "/workspaces/x", "/", "//tmp/out", "~/../../tmp/out"];
+    let outside = [
+        "/tmp/out",
+        "../x",
+        "a/../../x",
+        "out",
+        "up/x",
+        "/proc/self/mem",
+        "/etc/passwd",
+        "/workspaces/x",
+        "/",
+        "//tmp/out",
+        "~/../../tmp/out",
+    ];
     for path in outside {
         for command in [create(path, "x"), replace(path, "kept", "x"), insert(path, 0, "x")] {
             refused(&place.edit(&session, command).await, EditorFault::InvalidInput, "outside the workspace");
         }
     }
-    for (path, words) in [("fifo", "not a regular file"), ("socket", "not a regular file"), ("loop", "too many symbolic links"), ("", "must be a name"), ("a\0b", "must be a name")] {
+    for (path, words) in [
+        ("fifo", "not a regular file"),
+        ("socket", "not a regular file"),
+        ("loop", "too many symbolic links"),
+        ("", "must be a name"),
+        ("a\0b", "must be a name"),
+    ] {
         for command in [create(path, "x"), replace(path, "kept", "x"), insert(path, 0, "x")] {
             refused(&place.edit(&session, command).await, EditorFault::InvalidInput, words);
         }
@@ -143,7 +183,10 @@ async fn nothing_outside_the_workspace_and_nothing_but_a_file_is_changed() {
     refused(&place.edit(&session, create("in/g", "x")).await, EditorFault::Unavailable, "Permission denied");
     refused(&place.edit(&session, replace("in/f", "x", "y")).await, EditorFault::Unavailable, "Permission denied");
     refused(&place.edit(&session, create(&"n".repeat(300), "x")).await, EditorFault::Unavailable, "File name too long");
-    assert_eq!(place.shell(&session, "cat /tmp/out closed/f; ls; chmod 700 closed").await, "kept\nx\nclosed\nfifo\nin\nloop\nout\nsocket\nup\n");
+    assert_eq!(
+        place.shell(&session, "cat /tmp/out closed/f; ls; chmod 700 closed").await,
+        "kept\nx\nclosed\nfifo\nin\nloop\nout\nsocket\nup\n"
+    );
 }
 
 #[tokio::test]

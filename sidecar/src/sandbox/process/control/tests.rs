@@ -75,7 +75,8 @@ async fn anything_else_is_a_fault() {
 #[tokio::test]
 async fn an_edit_is_answered_by_a_report_of_its_kind() {
     let viewed = r#"{"viewed":{"start_line":1,"num_lines":2,"total_lines":3}}"#;
-    let frame_of = |return_code: u8, edit: &str| frame(&format!(r#"{{"id":7,"return_code":{return_code},"figures":[]{edit}}}"#));
+    let frame_of =
+        |return_code: u8, edit: &str| frame(&format!(r#"{{"id":7,"return_code":{return_code},"figures":[]{edit}}}"#));
     let edit = |report: &str| format!(r#","edit":{{"report":{report},"stdout":"a\nb","stderr":""}}"#);
     let done = answer_to(&view(), &frame_of(0, &edit(viewed))).await.unwrap();
     let report = EditorReport::Viewed { start_line: 1, num_lines: 2, total_lines: 3 };
