@@ -8,6 +8,8 @@ use serde::Deserialize;
 const MAX_COMMAND_BYTES: usize = (128 << 10) - 1;
 /// Longest path, as the kernel has it.
 const MAX_PATH_BYTES: usize = 4095;
+/// Longest account of an edit, each line counted with the quotes and the comma around it; the driver keeps to it too.
+const MAX_HUNK_BYTES: usize = 32 << 10;
 
 /// A tool of contract v1 with what it is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,14 +154,17 @@ impl ToolInput {
 }
 
 impl EditorCommand {
-    /// Whether `report` is one that this act can come to.
+    /// Whether `report` is one that this act can come to, and no longer than one may be.
     pub(super) fn can_end_in(&self, report: &EditorReport) -> bool {
         match report {
             EditorReport::Failed(_) => true,
             EditorReport::Viewed { .. } => matches!(self, Self::View { .. }),
             EditorReport::Listed { .. } => matches!(self, Self::View { range: None, .. }),
             EditorReport::Created { .. } => matches!(self, Self::Create { .. }),
-            EditorReport::Edited { .. } => matches!(self, Self::StrReplace { .. } | Self::Insert { .. }),
+            EditorReport::Edited { lines, .. } => {
+                let bytes: usize = lines.iter().flatten().map(|line| line.len() + r#""","#.len()).sum();
+                bytes <= MAX_HUNK_BYTES && matches!(self, Self::StrReplace { .. } | Self::Insert { .. })
+            }
         }
     }
 }

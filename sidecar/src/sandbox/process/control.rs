@@ -131,6 +131,7 @@ impl Control {
             return Err(ControlFault::Forged("the answer to another call"));
         }
         let fits = match (input, &done.edit) {
+            (ToolInput::TextEditor(_), _) if !done.figures.is_empty() => false,
             (ToolInput::TextEditor(command), Some(edit)) => command.can_end_in(&edit.report),
             (ToolInput::TextEditor(_), None) => done.return_code == INTERRUPTED,
             (_, edit) => edit.is_none(),

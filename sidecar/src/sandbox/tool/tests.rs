@@ -55,5 +55,14 @@ fn a_report_fits_its_command_or_does_not() {
     assert_eq!(fitting(EditorReport::Listed { entries: 0 }), [true, false, false, false]);
     assert_eq!(fitting(created), [false, true, false, false]);
     assert_eq!(fitting(edited), [false, false, true, true]);
+    let told = |count| EditorReport::Edited {
+        old_start: 1,
+        old_lines: 0,
+        new_start: 1,
+        new_lines: 0,
+        lines: Some(vec!["+".to_owned(); count]),
+    };
+    assert_eq!(fitting(told(8192)), [false, false, true, true]);
+    assert_eq!(fitting(told(8193)), [false; 4]);
     assert_eq!(fitting(EditorReport::Failed(EditorFault::Unavailable)), [true; 4]);
 }

@@ -87,6 +87,7 @@ async fn an_edit_is_answered_by_a_report_of_its_kind() {
         (view(), frame_of(0, &edit(r#"{"created":{"is_file_update":true}}"#))),
         (view(), frame_of(0, "")),
         (view(), frame_of(1, "")),
+        (view(), frame(r#"{"id":7,"return_code":130,"figures":["a.png"]}"#)),
         (python(), frame_of(0, &edit(viewed))),
     ] {
         let refused = answer_to(&input, &bytes).await;
