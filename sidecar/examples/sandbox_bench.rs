@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings};
-use sidecar::sandbox::{ExecutionRequest, SandboxBackend, SandboxTool, SessionSpec};
+use sidecar::sandbox::{ExecutionRequest, SandboxBackend, SessionSpec, ToolInput};
 
 #[tokio::main]
 #[expect(clippy::print_stdout, reason = "a bench talks to a person")]
@@ -22,8 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await?;
     println!("start with canary          {:>8.2} ms  ({})", millis(started.elapsed()), sandbox.capability().isolation);
     let request = ExecutionRequest {
-        tool: SandboxTool::Python,
-        code: "print('hello')".to_owned(),
+        input: ToolInput::Python { code: "print('hello')".to_owned() },
         timeout: Duration::from_secs(10),
         call_id: String::new(),
     };

@@ -7,9 +7,11 @@ mod error;
 mod lease;
 pub mod process;
 pub mod remote;
+mod tool;
 
 pub use backend::{
-    Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SandboxTool, SessionId, SessionSpec,
+    Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SessionId, SessionSpec,
 };
 pub use error::SandboxError;
 pub use lease::{Lease, Reaper};
+pub use tool::{EditorCommand, EditorFault, EditorReport, ToolInput, ViewRange};

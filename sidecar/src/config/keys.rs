@@ -132,7 +132,7 @@ keys! {
     SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
         "Wall clock one execution may take. A workspace's policy can only lower it.";
     SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),
-        "With `embedded`: longest source text of one execution.";
+        "With `embedded`: longest code or command of one execution, and longest text of an edit. A command has at most 131071 bytes whatever stands here.";
     SANDBOX_MAX_OUTPUT_BYTES: "sandbox.max_output_bytes", Kind::Integer(1024, 1 << 26), Some("1048576"),
         "With `embedded`: what is kept of each output stream of one execution.";
     SANDBOX_MEMORY_BYTES: "sandbox.memory_bytes", Kind::Integer(1 << 26, BYTES_MAX), Some("1073741824"),

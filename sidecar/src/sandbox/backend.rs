@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::SandboxError;
+use super::{EditorReport, SandboxError, ToolInput};
 
 /// A place that runs code in sessions. A session keeps its interpreter and its files until it is destroyed.
 pub trait SandboxBackend: Send + Sync + Debug {
@@ -42,21 +42,12 @@ pub struct SessionSpec {
     pub max_lifetime: Option<Duration>,
 }
 
-/// The tools contract v1 names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SandboxTool {
-    /// `code_execution {code}`: Python with state kept between calls.
-    Python,
-}
-
 /// One execution.
 #[derive(Debug, Clone)]
 pub struct ExecutionRequest {
-    /// Which tool runs it.
-    pub tool: SandboxTool,
-    /// Source text, at most `sandbox.max_code_bytes` long.
-    pub code: String,
-    /// Wall-clock budget of the code itself; the call may take a little longer.
+    /// What is to be run. Each text of it is at most `sandbox.max_code_bytes` long.
+    pub input: ToolInput,
+    /// Wall-clock budget of the work itself; the call may take a little longer.
     pub timeout: Duration,
     /// Id of the call, for the backend's own records.
     pub call_id: String,
@@ -69,10 +60,13 @@ pub struct ExecutionResult {
     pub stdout: String,
     /// Standard error, likewise.
     pub stderr: String,
-    /// 0 is success; 124 timed out with state kept; 137 killed with state lost.
+    /// 0 is success; 124 timed out with state kept; 137 killed with state lost; of an edit that failed 1.
     pub return_code: i32,
     /// Files the backend itself named as output of this call.
     pub files: Vec<ProducedFile>,
+    /// What an edit came to. `None` for other tools, for an edit that was stopped, and from a contract-v1 server, whose
+    /// answer is text alone.
+    pub editor: Option<EditorReport>,
 }
 
 /// A file a call produced, as the backend names it.

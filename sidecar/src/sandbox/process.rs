@@ -32,9 +32,7 @@ use tokio::sync::Semaphore;
 pub use settings::{ProcessSettings, RunAs, SandboxLimits};
 pub use startup::{Probe, StartupRefusal};
 
-use super::{
-    Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SandboxTool, SessionId, SessionSpec,
-};
+use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
 use crate::ids::IdSource;
 use launch::Launcher;
 use session::Session;
@@ -124,15 +122,9 @@ impl ProcessSandbox {
     }
 
     async fn run(&self, id: &SessionId, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
-        match request.tool {
-            SandboxTool::Python => {}
-        }
         let limit = self.launcher.limits.code_bytes;
-        if request.code.len() > limit {
-            let reason = format!("the code has {} bytes, the limit is {limit}", request.code.len());
-            return Err(SandboxError::Refused { reason });
-        }
-        self.find(id)?.execute(&request.code, request.timeout).await
+        request.input.check(limit).map_err(|reason| SandboxError::Refused { reason })?;
+        self.find(id)?.execute(&request.input, request.timeout).await
     }
 
     async fn destroy(&self, id: &SessionId) -> Result<(), SandboxError> {

@@ -4,6 +4,7 @@
 //! and strictly where it must not shrink; an error names the field, never its value.
 
 mod answer;
+mod call;
 
 use std::fmt;
 use std::time::Duration;
@@ -15,9 +16,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::json;
 
-use super::{
-    Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SandboxTool, SessionId, SessionSpec,
-};
+use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
 
 /// How a contract-v1 server is reached.
 #[derive(Clone)]
@@ -129,9 +128,7 @@ impl HttpSandbox {
     }
 
     async fn run(&self, session: &SessionId, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
-        let (tool, input) = match request.tool {
-            SandboxTool::Python => ("code_execution", json!({"code": request.code})),
-        };
+        let (tool, input) = call::tool_and_input(&request.input);
         let body = json!({
             "tool": tool,
             "input": input,
@@ -139,7 +136,13 @@ impl HttpSandbox {
             "tool_use_id": request.call_id,
         });
         let call = self.client.post(self.address(&["sessions", &session.0, "exec"])?).json(&body);
-        let answer = self.call(call, request.timeout + self.limits.execute_grace).await?;
+        let answer = self.call(call, request.timeout + self.limits.execute_grace).await;
+        let answer = answer.map_err(|error| match error {
+            SandboxError::Refused { reason } => SandboxError::Refused {
+                reason: format!("{reason} to `{tool}`: it does not serve this tool, or does not take this input"),
+            },
+            other => other,
+        })?;
         answer::execution(&answer)
     }
 

@@ -8,7 +8,7 @@ use crate::wire::event::{CodeFailure, CodeOutcome};
 /// The outcome of an execution, its texts cut to the limit.
 pub(super) fn outcome(result: Result<ExecutionResult, SandboxError>, limits: &Limits) -> CodeOutcome {
     match result {
-        Ok(ExecutionResult { stdout, stderr, return_code, files: _ }) => CodeOutcome::Ran {
+        Ok(ExecutionResult { stdout, stderr, return_code, .. }) => CodeOutcome::Ran {
             stdout: cut(stdout, limits.max_result_bytes),
             stderr: cut(stderr, limits.max_result_bytes),
             return_code,
@@ -79,7 +79,8 @@ mod tests {
     use super::*;
 
     fn check(stdout: &str, stderr: &str, return_code: i32, expected: Expect) {
-        let result = ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, files: Vec::new() };
+        let result =
+            ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, ..ExecutionResult::default() };
         let limits = Limits { max_result_bytes: 8, ..Limits::default() };
         let (text, is_error) = text_for_model(&outcome(Ok(result), &limits));
         expected.assert_eq(&text);

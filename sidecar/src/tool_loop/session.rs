@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::sandbox::{ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SandboxTool, SessionSpec};
+use crate::sandbox::{ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SessionSpec, ToolInput};
 
 /// One request's sandbox.
 pub(super) struct Session {
@@ -140,8 +140,7 @@ impl Session {
         code: String,
     ) -> BoxFuture<'static, (usize, Result<ExecutionResult, SandboxError>)> {
         let request = ExecutionRequest {
-            tool: SandboxTool::Python,
-            code,
+            input: ToolInput::Python { code },
             timeout: self.timeout,
             call_id: format!("{}-{call}", self.request_id),
         };

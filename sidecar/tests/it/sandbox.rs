@@ -1,12 +1,15 @@
 //! The sandbox with real bubblewrap, real Python, real processes; as root and as an ordinary user alike.
 
+mod bash;
 mod bombs;
+mod editor;
 mod isolation;
 mod life;
 mod limits;
 mod remote;
 mod repl;
 mod start;
+mod view;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +21,7 @@ use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, SandboxLimits};
 use sidecar::sandbox::{
-    ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SandboxTool, SessionId, SessionSpec,
+    EditorCommand, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec, ToolInput,
 };
 use tempfile::TempDir;
 
@@ -60,8 +63,12 @@ async fn start() -> Place {
     start_with(default_limits()).await
 }
 
+fn request_of(input: ToolInput, timeout: Duration) -> ExecutionRequest {
+    ExecutionRequest { input, timeout, call_id: "call".to_owned() }
+}
+
 fn request(code: &str, timeout: Duration) -> ExecutionRequest {
-    ExecutionRequest { tool: SandboxTool::Python, code: code.to_owned(), timeout, call_id: "call".to_owned() }
+    request_of(ToolInput::Python { code: code.to_owned() }, timeout)
 }
 
 impl Place {
@@ -84,8 +91,35 @@ impl Place {
         result.stdout
     }
 
+    async fn bash(&self, session: &SessionId, command: &str) -> ExecutionResult {
+        self.bash_for(session, command, PATIENCE).await
+    }
+
+    async fn bash_for(&self, session: &SessionId, command: &str, timeout: Duration) -> ExecutionResult {
+        let input = ToolInput::Bash { command: command.to_owned() };
+        self.sandbox.execute(session, &request_of(input, timeout)).await.unwrap()
+    }
+
+    /// Standard output of a command that must succeed without a word on standard error.
+    async fn shell(&self, session: &SessionId, command: &str) -> String {
+        let result = self.bash(session, command).await;
+        assert_eq!((result.return_code, result.stderr.as_str()), (0, ""), "{command}\n{}", result.stdout);
+        result.stdout
+    }
+
+    async fn edit(&self, session: &SessionId, command: EditorCommand) -> ExecutionResult {
+        self.sandbox.execute(session, &request_of(ToolInput::TextEditor(command), PATIENCE)).await.unwrap()
+    }
+
     async fn destroy(&self, session: &SessionId) {
         self.sandbox.destroy_session(session).await.unwrap();
+    }
+
+    /// The only session's workspace, from outside.
+    fn workspace(&self) -> PathBuf {
+        let found: Vec<_> = fs::read_dir(self.sessions()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(found.len(), 1);
+        found[0].clone()
     }
 
     fn sessions(&self) -> PathBuf {

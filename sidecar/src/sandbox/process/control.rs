@@ -4,6 +4,7 @@
 //! sent by the driver's own process (the kernel says who sent it) and about the call that is running; anything else
 //! is a [`ControlFault`], after which the interpreter is killed. There is no way back into step, so none is tried.
 
+use std::borrow::Cow;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,8 +15,14 @@ use rustix::process::Pid;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
+use crate::sandbox::{EditorCommand, EditorReport, ToolInput};
+
 /// Longest answer of a driver.
 const MAX_FRAME_BYTES: usize = 16 * 1024;
+/// Longest answer to an edit, which carries text: what the driver shows at most, were every character escaped.
+const MAX_EDIT_FRAME_BYTES: usize = 2 << 20;
+/// The driver's return code for an edit that was interrupted and has nothing to report.
+const INTERRUPTED: u8 = 130;
 const LENGTH_BYTES: usize = 4;
 
 /// Our end of the socket.
@@ -35,6 +42,17 @@ pub(super) struct Done {
     pub(super) return_code: u8,
     /// Figures saved into the workspace.
     pub(super) figures: Vec<String>,
+    /// With an edit only.
+    pub(super) edit: Option<Edit>,
+}
+
+/// What an edit came to. Its texts come here and not through the descriptors, where others write too.
+#[derive(Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Edit {
+    pub(super) report: EditorReport,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
 }
 
 #[derive(serde::Deserialize)]
@@ -69,7 +87,7 @@ impl Control {
 
     /// Waits for the driver's first frame and learns its process id from the kernel.
     pub(super) async fn ready(&mut self) -> Result<Pid, ControlFault> {
-        let frame = self.frame().await?;
+        let frame = self.frame(MAX_FRAME_BYTES).await?;
         let ready: Ready = serde_json::from_slice(&frame).map_err(|_| ControlFault::Forged("a bad greeting"))?;
         match self.driver {
             Some(driver) if ready.ready => Ok(driver),
@@ -77,16 +95,12 @@ impl Control {
         }
     }
 
-    /// Sends code to run under a fresh id, which nobody could answer to before, and returns the id. Not safe to cancel:
+    /// Sends what is to be run under a fresh id, which nobody could answer to before, and returns the id. Not safe to cancel:
     /// kill the interpreter if this does not finish.
-    pub(super) async fn send(&mut self, code: &str) -> Result<u64, ControlFault> {
+    pub(super) async fn send(&mut self, input: &ToolInput) -> Result<u64, ControlFault> {
         self.nothing_waits()?;
         let id = getrandom::u64().map_err(|error| ControlFault::Io(error.into()))?;
-        let length = u32::try_from(code.len() + size_of::<u64>()).map_err(|_| ControlFault::Forged("too much code"))?;
-        let mut frame = Vec::with_capacity(LENGTH_BYTES + size_of::<u64>() + code.len());
-        frame.extend_from_slice(&length.to_be_bytes());
-        frame.extend_from_slice(&id.to_be_bytes());
-        frame.extend_from_slice(code.as_bytes());
+        let frame = request(id, input).ok_or(ControlFault::Forged("too long a request"))?;
         self.stream.write_all(&frame).await.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlFault::Closed,
             _ => ControlFault::Io(error),
@@ -108,18 +122,28 @@ impl Control {
         }
     }
 
-    /// Waits for the end of call `id`. Safe to cancel.
-    pub(super) async fn done(&mut self, id: u64) -> Result<Done, ControlFault> {
-        let frame = self.frame().await?;
+    /// Waits for the end of call `id`, which runs `input`. Safe to cancel.
+    pub(super) async fn done(&mut self, id: u64, input: &ToolInput) -> Result<Done, ControlFault> {
+        let limit = if matches!(input, ToolInput::TextEditor(_)) { MAX_EDIT_FRAME_BYTES } else { MAX_FRAME_BYTES };
+        let frame = self.frame(limit).await?;
         let done: Done = serde_json::from_slice(&frame).map_err(|_| ControlFault::Forged("a malformed frame"))?;
-        if done.id == id { Ok(done) } else { Err(ControlFault::Forged("the answer to another call")) }
+        if done.id != id {
+            return Err(ControlFault::Forged("the answer to another call"));
+        }
+        let fits = match (input, &done.edit) {
+            (ToolInput::TextEditor(_), _) if !done.figures.is_empty() => false,
+            (ToolInput::TextEditor(command), Some(edit)) => command.can_end_in(&edit.report),
+            (ToolInput::TextEditor(_), None) => done.return_code == INTERRUPTED,
+            (_, edit) => edit.is_none(),
+        };
+        if fits { Ok(done) } else { Err(ControlFault::Forged("the answer to other work")) }
     }
 
-    async fn frame(&mut self) -> Result<Vec<u8>, ControlFault> {
+    async fn frame(&mut self, limit: usize) -> Result<Vec<u8>, ControlFault> {
         loop {
             if let Some((length, rest)) = self.buffer.split_first_chunk::<LENGTH_BYTES>() {
                 let length = u32::from_be_bytes(*length) as usize;
-                if length > MAX_FRAME_BYTES {
+                if length > limit {
                     return Err(ControlFault::Forged("an oversize frame"));
                 }
                 if let Some(frame) = rest.get(..length) {
@@ -151,6 +175,41 @@ impl Control {
     }
 }
 
+/// A request as the driver reads it; `None` if its length cannot be told.
+fn request(id: u64, input: &ToolInput) -> Option<Vec<u8>> {
+    let mut frame = vec![0; LENGTH_BYTES];
+    frame.extend_from_slice(&id.to_be_bytes());
+    for text in texts(input) {
+        frame.extend_from_slice(&u32::try_from(text.len()).ok()?.to_be_bytes());
+        frame.extend_from_slice(text.as_bytes());
+    }
+    let length = u32::try_from(frame.len() - LENGTH_BYTES).ok()?;
+    frame.splice(..LENGTH_BYTES, length.to_be_bytes());
+    Some(frame)
+}
+
+/// What is to be done, then what it needs; a number that is not given is an empty text.
+fn texts(input: &ToolInput) -> Vec<Cow<'_, str>> {
+    let number = |number: Option<u32>| Cow::from(number.map_or_else(String::new, |number| number.to_string()));
+    match input {
+        ToolInput::Python { code } => vec!["python".into(), code.into()],
+        ToolInput::Bash { command } => vec!["bash".into(), command.into()],
+        ToolInput::TextEditor(EditorCommand::View { path, range }) => {
+            let last = range.and_then(|range| range.last);
+            vec!["view".into(), path.into(), number(range.map(|range| range.first)), number(last)]
+        }
+        ToolInput::TextEditor(EditorCommand::Create { path, text }) => {
+            vec!["create".into(), path.into(), text.into()]
+        }
+        ToolInput::TextEditor(EditorCommand::StrReplace { path, old, new }) => {
+            vec!["str_replace".into(), path.into(), old.into(), new.into()]
+        }
+        ToolInput::TextEditor(EditorCommand::Insert { path, line, text }) => {
+            vec!["insert".into(), path.into(), number(Some(*line)), text.into()]
+        }
+    }
+}
+
 /// One read, with the sender's process id as the kernel translates it into our pid namespace.
 fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<Pid>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
@@ -164,61 +223,4 @@ fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<Pid
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::os::unix::net::UnixStream as StdStream;
-
-    use super::{Control, ControlFault, Done, MAX_FRAME_BYTES};
-
-    fn frame(text: &str) -> Vec<u8> {
-        let mut bytes = u32::try_from(text.len()).unwrap().to_be_bytes().to_vec();
-        bytes.extend_from_slice(text.as_bytes());
-        bytes
-    }
-
-    async fn answer(bytes: &[u8]) -> Result<Done, ControlFault> {
-        let (mut control, theirs) = Control::pair().unwrap();
-        let mut theirs = StdStream::from(theirs);
-        theirs.write_all(bytes).unwrap();
-        drop(theirs);
-        control.done(7).await
-    }
-
-    #[tokio::test]
-    async fn a_good_frame_is_read_and_its_sender_known() {
-        let (mut control, theirs) = Control::pair().unwrap();
-        let mut theirs = StdStream::from(theirs);
-        theirs.write_all(&frame(r#"{"ready":true}"#)).unwrap();
-        assert_eq!(control.ready().await.unwrap(), rustix::process::getpid());
-        theirs.write_all(&frame(r#"{"id":7,"return_code":3,"figures":["a.png"]}"#)).unwrap();
-        let done = control.done(7).await.unwrap();
-        assert_eq!(done, Done { id: 7, return_code: 3, figures: vec!["a.png".to_owned()] });
-    }
-
-    #[tokio::test]
-    async fn an_answer_before_its_call_is_a_fault() {
-        let (mut control, theirs) = Control::pair().unwrap();
-        let mut theirs = StdStream::from(theirs);
-        assert_ne!(control.send("1").await.unwrap(), control.send("1").await.unwrap());
-        theirs.write_all(&frame(r#"{"id":1,"return_code":0,"figures":[]}"#)).unwrap();
-        assert!(matches!(control.send("1").await, Err(ControlFault::Forged("an answer to no call"))));
-        let two = [frame(r#"{"ready":true}"#), frame(r#"{"ready":true}"#)].concat();
-        let (mut control, theirs) = Control::pair().unwrap();
-        StdStream::from(theirs).write_all(&two).unwrap();
-        control.ready().await.unwrap();
-        assert!(matches!(control.send("1").await, Err(ControlFault::Forged("an answer to no call"))));
-    }
-
-    #[tokio::test]
-    async fn anything_else_is_a_fault() {
-        let good = r#"{"id":8,"return_code":0,"figures":[]}"#;
-        assert!(matches!(answer(&frame(good)).await, Err(ControlFault::Forged("the answer to another call"))));
-        for text in ["", "{}", "null", r#"{"id":7,"return_code":0}"#, r#"{"id":7,"return_code":999,"figures":[]}"#] {
-            assert!(matches!(answer(&frame(text)).await, Err(ControlFault::Forged("a malformed frame"))), "{text}");
-        }
-        let oversize = u32::try_from(MAX_FRAME_BYTES + 1).unwrap().to_be_bytes();
-        assert!(matches!(answer(&oversize).await, Err(ControlFault::Forged("an oversize frame"))));
-        assert!(matches!(answer(b"").await, Err(ControlFault::Closed)));
-        assert!(matches!(answer(&frame(good)[..9]).await, Err(ControlFault::Closed)));
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! One live interpreter in its sandbox: runs a cell, keeps its output, stops it when a limit is passed.
+//! One live interpreter in its sandbox: runs a call, keeps its output, stops it when a limit is passed.
 //!
 //! INVARIANT: an interpreter whose call did not end by a believed answer is never used again. Dropping one kills
 //! its whole process tree, so a call whose future is dropped stops at once. Between calls nothing of it runs, whatever
@@ -24,12 +24,13 @@ use super::launch::{Ends, Launcher};
 use super::pidfd::Process;
 use super::spawner::Spawner;
 use super::watch::{Guard, Strike, Watch};
+use crate::sandbox::ToolInput;
 
 /// Longest time from the start of bubblewrap to the driver's greeting; generous, for loaded machines.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// An interrupt that did not end the cell is repeated, and then reaches the programs it started too.
+/// An interrupt that did not end the call is repeated, and then reaches the programs it started too.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(500);
-/// Interrupts a cell gets before it is killed: 2 s in all.
+/// Interrupts a call gets before it is killed: 2 s in all.
 const INTERRUPTS: u32 = 4;
 /// A killed tree is gone long before this.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -159,13 +160,13 @@ impl Interpreter {
         self.guard.struck()
     }
 
-    /// Runs one cell. Gives the interpreter back if it can take another.
-    pub(super) async fn run(mut self, code: &str, budget: Duration) -> (Ran, Option<Self>) {
+    /// Runs one call. Gives the interpreter back if it can take another.
+    pub(super) async fn run(mut self, input: &ToolInput, budget: Duration) -> (Ran, Option<Self>) {
         let mut stdout = Capture::new(self.output_bytes);
         let mut stderr = Capture::new(self.output_bytes);
         self.guard.call_begins();
         freeze::thaw(self.killer.init.pid());
-        let ending = self.call(code, budget, &mut stdout, &mut stderr).await;
+        let ending = self.call(input, budget, &mut stdout, &mut stderr).await;
         let ending = self.settle(ending).await;
         let kept = matches!(ending, Ending::Finished(_) | Ending::Interrupted(_));
         drain(&self.stdout, &mut stdout);
@@ -174,11 +175,11 @@ impl Interpreter {
         (ran, kept.then_some(self))
     }
 
-    async fn call(&mut self, code: &str, budget: Duration, out: &mut Capture, err: &mut Capture) -> Ending {
+    async fn call(&mut self, input: &ToolInput, budget: Duration, out: &mut Capture, err: &mut Capture) -> Ending {
         let Self { control, stdout, stderr, python, killer, guard, .. } = self;
         let mut deadline = Instant::now() + budget;
         // Nothing is read meanwhile, but nothing needs to be: the driver is waiting for this.
-        let id = match timeout_at(deadline, control.send(code)).await {
+        let id = match timeout_at(deadline, control.send(input)).await {
             Ok(Ok(id)) => id,
             Ok(Err(fault)) => return Ending::Broken(fault),
             Err(_) => return Ending::TimedOut,
@@ -192,8 +193,9 @@ impl Interpreter {
             tokio::select! {
                 read = stdout.read(&mut out_bytes), if out_open => out_open = keep(out, &out_bytes, read),
                 read = stderr.read(&mut err_bytes), if err_open => err_open = keep(err, &err_bytes, read),
-                done = control.done(id) => return match done {
-                    Ok(done) if interrupts > 0 => Ending::Interrupted(done),
+                done = control.done(id, input) => return match done {
+                    // An edit that reports was done, or not, before the interrupt could reach it.
+                    Ok(done) if interrupts > 0 && done.edit.is_none() => Ending::Interrupted(done),
                     Ok(done) => Ending::Finished(done),
                     Err(fault) => Ending::Broken(fault),
                 },

@@ -110,6 +110,7 @@ impl Launcher {
             limits.tasks.to_string(),
             limits.file_bytes.to_string(),
             limits.open_files.to_string(),
+            limits.output_bytes.to_string(),
             self.python.prefix.clone(),
         ];
         arguments.extend(self.python.path.iter().cloned());

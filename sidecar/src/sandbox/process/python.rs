@@ -9,8 +9,13 @@ use tokio::io::AsyncWriteExt;
 use super::workspace::reachable;
 use super::{ProcessSettings, RunAs, StartupRefusal};
 
-/// The session's side, in Python; compiled once for the configured interpreter.
-const DRIVER: &str = include_str!("driver.py");
+/// The session's side, in Python; compiled once for the configured interpreter, as one file.
+const DRIVER: &str = concat!(
+    include_str!("driver/cells.py"),
+    include_str!("driver/shell.py"),
+    include_str!("driver/editor.py"),
+    include_str!("driver/serve.py"),
+);
 /// How the driver calls itself in a code object; its frames are cut from tracebacks by this name.
 const DRIVER_NAME: &str = "<otari driver>";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::capture::Capture;
+use super::control::Edit;
 use super::interpreter::{Ending, Interpreter, Killer, LaunchError, Ran};
 use super::launch::Launcher;
 use super::watch::Strike;
 use super::workspace::Workspace;
 use super::{SandboxLimits, Tier};
-use crate::sandbox::{ExecutionResult, ProducedFile, SandboxError};
+use crate::sandbox::{EditorReport, ExecutionResult, ProducedFile, SandboxError, ToolInput};
 
 /// A call may be this short; less is no time to interrupt anything.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -57,8 +59,8 @@ impl Session {
         Ok(Self { state: tokio::sync::Mutex::new(state), killer, closed: AtomicBool::new(false), launcher, tier })
     }
 
-    /// Runs a cell, after the one that may be running.
-    pub(super) async fn execute(&self, code: &str, timeout: Duration) -> Result<ExecutionResult, SandboxError> {
+    /// Runs a call, after the one that may be running.
+    pub(super) async fn execute(&self, input: &ToolInput, timeout: Duration) -> Result<ExecutionResult, SandboxError> {
         let mut state = self.state.lock().await;
         if state.lost || self.closed() {
             return Err(SandboxError::UnknownSession);
@@ -81,7 +83,7 @@ impl Session {
             None => self.restart(&state).await?,
         };
         let budget = timeout.clamp(SHORTEST, limits.wall);
-        let (ran, kept) = interpreter.run(code, budget).await;
+        let (ran, kept) = interpreter.run(input, budget).await;
         if self.closed() {
             return Err(SandboxError::UnknownSession);
         }
@@ -150,12 +152,32 @@ fn result(ran: Ran, budget: Duration, limits: &SandboxLimits) -> ExecutionResult
         }
         stderr.push_str(&line(&note));
     }
-    let figures = match ran.ending {
-        Ending::Finished(done) | Ending::Interrupted(done) => done.figures,
-        _ => Vec::new(),
+    let (figures, edit) = match ran.ending {
+        Ending::Finished(done) | Ending::Interrupted(done) => (done.figures, done.edit),
+        _ => (Vec::new(), None),
     };
     let files = figures.into_iter().map(|name| ProducedFile { name }).collect();
-    ExecutionResult { stdout: ran.stdout, stderr, return_code, files }
+    let result = ExecutionResult { stdout: ran.stdout, stderr, return_code, files, editor: None };
+    match edit {
+        Some(edit) => edited(edit, result, limits),
+        None => result,
+    }
+}
+
+/// The result of an edit. What others of the session printed meanwhile is no part of its content and goes to `stderr`.
+fn edited(edit: Edit, printed: ExecutionResult, limits: &SandboxLimits) -> ExecutionResult {
+    let bounded = |text: String| {
+        let mut capture = Capture::new(limits.output_bytes);
+        capture.push(text.as_bytes());
+        capture.into_text()
+    };
+    ExecutionResult {
+        stdout: bounded(edit.stdout),
+        stderr: bounded([edit.stderr, printed.stdout, printed.stderr].concat()),
+        return_code: i32::from(matches!(edit.report, EditorReport::Failed(_))),
+        editor: Some(edit.report),
+        ..printed
+    }
 }
 
 /// A line of ours among the program's own.

@@ -81,7 +81,7 @@ pub struct SandboxLimits {
     pub tmp_bytes: u64,
     /// What is kept of each output stream of one execution: half from its head, half from its tail.
     pub output_bytes: usize,
-    /// Length of the code of one execution.
+    /// Length of the code or the command of one execution, and of each text of an edit.
     pub code_bytes: usize,
     /// Sessions alive at the same time.
     pub sessions: usize,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::interpreter::{Ending, Interpreter, LaunchError};
 use super::launch::{ENVIRONMENT, Launcher};
 use super::{ProcessSettings, Tier};
+use crate::sandbox::ToolInput;
 
 const CANARY: &str = include_str!("canary.py");
 const CANARY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -117,7 +118,7 @@ async fn canary(launcher: &Launcher, tier: Tier) -> Result<BTreeMap<String, Opti
         "host_file": host_file, "port": port, "environment": ENVIRONMENT.map(|(name, _)| name),
     });
     let code = format!("FACTS = {}\n{CANARY}", python_literal(&facts.to_string()));
-    let (ran, kept) = interpreter.run(&code, CANARY_TIMEOUT).await;
+    let (ran, kept) = interpreter.run(&ToolInput::Python { code }, CANARY_TIMEOUT).await;
     let finished = matches!(&ran.ending, Ending::Finished(done) if done.return_code == 0);
     match serde_json::from_str::<BTreeMap<String, Option<String>>>(&ran.stdout) {
         Ok(inside) if finished => probes.extend(inside),

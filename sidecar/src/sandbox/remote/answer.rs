@@ -42,6 +42,7 @@ pub(super) fn execution(bytes: &[u8]) -> Result<ExecutionResult, SandboxError> {
         stderr: stream(content, "stderr", "result_block.content.stderr")?,
         return_code: return_code.ok_or_else(|| missing("result_block.content.return_code"))?,
         files: files(content)?,
+        editor: None,
     })
 }
 
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn a_whole_answer_is_read_and_may_grow() {
         let files = vec![ProducedFile { name: "a.txt".to_owned() }];
-        let expected = ExecutionResult { stdout: "o".to_owned(), stderr: "e".to_owned(), return_code: 3, files };
+        let expected =
+            ExecutionResult { stdout: "o".to_owned(), stderr: "e".to_owned(), return_code: 3, files, editor: None };
         assert_eq!(run(&good()).unwrap(), expected);
 
         let mut grown = good();

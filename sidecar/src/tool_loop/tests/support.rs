@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::ids::IdSource;
 use crate::sandbox::{
     Capability, ExecutionRequest, ExecutionResult, Reaper, SandboxBackend, SandboxError, SessionId, SessionSpec,
+    ToolInput,
 };
 use crate::tool_loop::{Engine, Limits, LoopReply, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
@@ -179,8 +180,9 @@ impl SandboxBackend for Canned {
         request: &'a ExecutionRequest,
     ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>> {
         async move {
-            lock(&self.ran).push(request.code.clone());
-            let (stdout, stderr, return_code) = match request.code.as_str() {
+            let ToolInput::Python { code } = &request.input else { panic!("not Python: {request:?}") };
+            lock(&self.ran).push(code.clone());
+            let (stdout, stderr, return_code) = match code.as_str() {
                 "print(6*7)" => ("42\n", "", 0),
                 "1/0" => ("", "ZeroDivisionError: division by zero\n", 1),
                 "warn()" => ("", "DeprecationWarning\n", 0),
@@ -196,7 +198,12 @@ impl SandboxBackend for Canned {
                 }
                 _ => ("ok\n", "", 0),
             };
-            Ok(ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, files: Vec::new() })
+            Ok(ExecutionResult {
+                stdout: stdout.into(),
+                stderr: stderr.into(),
+                return_code,
+                ..ExecutionResult::default()
+            })
         }
         .boxed()
     }

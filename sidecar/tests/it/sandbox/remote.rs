@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sidecar::sandbox::remote::{HttpLimits, HttpSandbox, HttpSettings};
-use sidecar::sandbox::{SandboxBackend, SandboxError, SessionId, SessionSpec};
+use sidecar::sandbox::{EditorCommand, SandboxBackend, SandboxError, SessionId, SessionSpec, ToolInput, ViewRange};
 
-use super::{PATIENCE, request};
+use super::{PATIENCE, request, request_of};
 
 /// One request as it came.
 #[derive(Debug, Clone)]
@@ -144,6 +144,57 @@ async fn a_whole_life_is_spoken_as_the_contract_says() {
     for (index, request) in seen.iter().enumerate() {
         let token = request.headers.iter().find(|line| line.to_lowercase().starts_with("authorization:"));
         assert_eq!(token.map(String::as_str), (index < 4).then_some("authorization: Bearer hush"), "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn each_tool_is_asked_for_by_its_name_and_with_its_own_input() {
+    let server = Server::fixed(200, result("out"));
+    let sandbox = server.client();
+    let path = || "a".to_owned();
+    let view = |range| EditorCommand::View { path: path(), range };
+    let text = || "t".to_owned();
+    let range = |last| view(Some(ViewRange { first: 2, last }));
+    let editor = |command, input| (ToolInput::TextEditor(command), "text_editor_code_execution", input);
+    let asked = [
+        (ToolInput::Bash { command: text() }, "bash_code_execution", json!({"command": "t"})),
+        editor(view(None), json!({"command": "view", "path": "a"})),
+        editor(range(Some(3)), json!({"command": "view", "path": "a", "view_range": [2, 3]})),
+        editor(range(None), json!({"command": "view", "path": "a", "view_range": [2, -1]})),
+        editor(
+            EditorCommand::Create { path: path(), text: text() },
+            json!({"command": "create", "path": "a", "file_text": "t"}),
+        ),
+        editor(
+            EditorCommand::StrReplace { path: path(), old: text(), new: String::new() },
+            json!({"command": "str_replace", "path": "a", "old_str": "t", "new_str": ""}),
+        ),
+        editor(
+            EditorCommand::Insert { path: path(), line: 0, text: text() },
+            json!({"command": "insert", "path": "a", "insert_line": 0, "new_str": "t"}),
+        ),
+    ];
+    for (input, _, _) in &asked {
+        let ran = sandbox.execute(&session(), &request_of(input.clone(), PATIENCE)).await.unwrap();
+        assert_eq!((ran.stdout.as_str(), ran.editor), ("out", None));
+    }
+    let seen = server.seen();
+    assert_eq!(seen.len(), asked.len());
+    for ((_, tool, input), seen) in asked.iter().zip(seen) {
+        let expected = json!({"tool": tool, "input": input, "timeout_seconds": 30, "tool_use_id": "call"});
+        assert_eq!(seen.body, expected);
+    }
+    // One that does not serve a tool is told by the tool's name, and by nothing that was sent.
+    for status in [400, 422] {
+        let server = Server::fixed(status, r#"{"detail": "unknown tool"}"#);
+        let input = ToolInput::Bash { command: "canary".to_owned() };
+        match server.client().execute(&session(), &request_of(input, PATIENCE)).await {
+            Err(SandboxError::Refused { reason }) => {
+                let expected = format!("answered {status} to `bash_code_execution`: it does not serve this tool");
+                assert!(reason.contains(&expected) && !reason.contains("canary"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 

@@ -1,8 +1,12 @@
-"""The session's interpreter: reads cells from descriptor 3, runs them in one lasting `__main__`, says when each is done.
+"""The session's interpreter: reads calls from descriptor 3, runs Python cells in one lasting `__main__`, shell commands
+beside it and edits of files in itself, and says when each is done.
 
-A request is 4 bytes of length, then 8 bytes of call id, then the code as UTF-8. An answer is 4 bytes of length, then JSON.
-Output never travels here: it goes through the real descriptors 1 and 2, which the sidecar reads.
+A request is 4 bytes of length, then 8 bytes of call id, then texts in UTF-8, each after 4 bytes of its length: the name of
+what is to be done, then what it needs. An answer is 4 bytes of length, then JSON. What programs print never travels here:
+it goes through the real descriptors 1 and 2, which the sidecar reads.
 Nothing heavy is imported before it is needed: a session's first answer waits for this file.
+
+The file is four in one namespace, put together by `python.rs`: cells, shell, editor, serve.
 """
 
 import _ast
@@ -22,6 +26,12 @@ IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
 MAX_FIGURES = 20
 MAX_FD = 1 << 20
 NICENESS = 5
+
+# Copies of our own: a cell that replaces `open` or `posix.open` for itself does not replace them for us.
+__builtins__ = dict(builtins.__dict__)
+ours = type(sys)("posix")
+ours.__dict__.update(posix.__dict__)
+posix = ours
 
 main = type(sys)("__main__")
 sources = {}
@@ -200,54 +210,3 @@ def cell(number, source):
         # A fork came back from the cell. It has no part in this conversation.
         posix._exit(code & 0xFF)
     return code & 0xFF, saved
-
-
-def leave(code=None):
-    raise SystemExit(code)
-
-
-def show_help(*topics):
-    load("pydoc").help(*topics)
-
-
-def start(address_space, tasks, file_size, open_files, prefix, *path):
-    global library
-    library = list(path)
-    sys.path[:] = ["", *path]
-    sys.prefix = sys.exec_prefix = prefix
-    sys.argv[:] = [""]
-    posix.set_inheritable(CONTROL, False)
-    # Whatever the sidecar itself was started with and did not know of.
-    posix.closerange(CONTROL + 1, MAX_FD)
-    posix.nice(NICENESS)
-    for limit, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_AS, int(address_space)),
-        (resource.RLIMIT_NPROC, int(tasks)),
-        (resource.RLIMIT_FSIZE, int(file_size)),
-        (resource.RLIMIT_NOFILE, int(open_files)),
-        # Memory pinned for a socket is in no account of the session's.
-        (resource.RLIMIT_MEMLOCK, 0),
-    ):
-        resource.setrlimit(limit, (value, value))
-    _signal.signal(_signal.SIGINT, interrupt)
-    # What the `site` module would add; it is skipped because it costs a third of the start.
-    builtins.exit = builtins.quit = leave
-    builtins.help = show_help
-    main.__builtins__ = builtins
-    sys.modules["__main__"] = main
-    sys.stdout = sys.__stdout__ = stream(1)
-    sys.stderr = sys.__stderr__ = stream(2)
-    send('{"ready":true}')
-
-
-start(*sys.argv[1:])
-count = 0
-while True:
-    size = int.from_bytes(read(4), "big")
-    call = int.from_bytes(read(8), "big")
-    text = read(size - 8).decode("utf-8")
-    count += 1
-    result, drawn = cell(count, text)
-    drawn = ",".join('"%s"' % name for name in drawn)
-    send('{"id":%d,"return_code":%d,"figures":[%s]}' % (call, result, drawn))
