@@ -39,9 +39,10 @@ async fn make_run_comes_up_answers_and_leaves_nothing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command = Command::new("make");
+    // A shell that runs the tests in the background has them ignore Ctrl-C, and what they start after them.
+    let mut command = Command::new("env");
     command
-        .args(["--no-print-directory", "run", "PROFILE=dev"])
+        .args(["--default-signal=INT", "make", "--no-print-directory", "run", "PROFILE=dev"])
         .current_dir(root)
         .env("OTARI_LISTEN", format!("127.0.0.1:{port}"))
         .env("OTARI_DATA_DIR", folder.path().join("data"))
