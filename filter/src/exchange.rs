@@ -12,9 +12,9 @@ use decision::identity::request_id;
 use decision::problem::{Origin, Problem, ProblemKind, Reply};
 
 use crate::host::{self, Buffer, HeaderMap, HostError, Level, Pair};
-use crate::root::Root;
 use crate::root::metrics::Outcome;
 use crate::root::policy::Current;
+use crate::root::{Held, Root};
 
 /// The canary: answered here, so that an answer proves the VM alive.
 const CANARY_PATH: &[u8] = b"/healthz/filter";
@@ -60,6 +60,7 @@ struct Reading {
     exchange: Exchange,
     request_id: String,
     read_bytes: usize,
+    held: Held,
 }
 
 /// What the head of a request asks for.
@@ -96,7 +97,13 @@ impl Stream {
             State::Answered | State::Waiting => Next::Pause,
             State::Explaining if end_of_stream => self.answer_explained(size),
             State::Explaining => self.pause(State::Explaining),
-            State::Reading(reading) => self.read(reading, size, end_of_stream),
+            State::Reading(mut reading) => {
+                if reading.held.grow(size) {
+                    return self.read(reading, size, end_of_stream);
+                }
+                let step = reading.exchange.overloaded();
+                self.act(step, &reading.request_id)
+            }
         }
     }
 
@@ -124,7 +131,7 @@ impl Stream {
         let request_id = request_id.map_or_else(|| self.root.mint_request_id(), str::to_owned);
         let env = self.env(policy, &request_id);
         let (exchange, step) = Exchange::begin(&RequestHead { headers }, end_of_stream, &env);
-        Begun::Exchange(Box::new(Reading { exchange, request_id, read_bytes: 0 }), step)
+        Begun::Exchange(Box::new(Reading { exchange, request_id, read_bytes: 0, held: Held::new(&self.root) }), step)
     }
 
     fn env<'a>(&'a self, policy: &'a Current, request_id: &'a str) -> Env<'a> {

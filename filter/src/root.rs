@@ -6,6 +6,7 @@ pub(crate) mod metrics;
 pub(crate) mod policy;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use decision::config::FilterConfig;
 use decision::identity::REQUEST_ID_PREFIX;
@@ -26,7 +27,15 @@ pub(crate) struct Root {
     pub(crate) metrics: Metrics,
     policy: RefCell<Policy>,
     waiting: Cell<bool>,
+    held_bytes: Cell<u64>,
     ids: Ids,
+}
+
+/// The part of a body that waits in Envoy for a decision; it no longer counts when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    root: Rc<Root>,
+    bytes: u64,
 }
 
 impl Root {
@@ -49,7 +58,7 @@ impl Root {
             return refuse(format!("no timer ({error:?})"));
         }
         let policy = RefCell::new(Policy::new(&config.policy));
-        Some(Self { config, metrics, policy, waiting: Cell::new(true), ids: Ids::new() })
+        Some(Self { config, metrics, policy, waiting: Cell::new(true), held_bytes: Cell::new(0), ids: Ids::new() })
     }
 
     /// The timer of this worker.
@@ -84,6 +93,28 @@ impl Root {
     /// A request id of our own, for a request that brought none.
     pub(crate) fn mint_request_id(&self) -> String {
         self.ids.mint()
+    }
+}
+
+impl Held {
+    /// Nothing yet.
+    pub(crate) fn new(root: &Rc<Root>) -> Self {
+        Self { root: Rc::clone(root), bytes: 0 }
+    }
+
+    /// So many bytes are there, in all. `false` if they are too many beside those of other requests.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let total = self.root.held_bytes.get().saturating_sub(self.bytes).saturating_add(bytes);
+        self.root.held_bytes.set(total);
+        self.bytes = bytes;
+        total <= self.root.config.max_buffered_bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.root.held_bytes.set(self.root.held_bytes.get().saturating_sub(self.bytes));
     }
 }
 

@@ -203,6 +203,7 @@ impl Config {
             models: ModelTable { providers: providers.collect(), rules: self.models.clone() },
             roots: self.roots.clone(),
             max_body_bytes: self.max_body_bytes,
+            max_buffered_bytes: self.http.max_buffered_bytes,
             policy: PolicySource {
                 cluster: SIDECAR_CLUSTER.to_owned(),
                 authority: SIDECAR_AUTHORITY.to_owned(),

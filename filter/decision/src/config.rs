@@ -26,6 +26,9 @@ pub struct FilterConfig {
     pub roots: Vec<String>,
     /// Longest body that is buffered; longer ones are answered with 413.
     pub max_body_bytes: u64,
+    /// Bytes of bodies that may wait for one worker's decisions at once; more are told to come back.
+    #[serde(default = "unlimited")]
+    pub max_buffered_bytes: u64,
     /// Where the policy snapshot is polled.
     pub policy: PolicySource,
     /// Workspace → pin that stands over the workspace's own.
@@ -41,6 +44,10 @@ pub struct FilterConfig {
 /// `["/v1", "/api/v1"]`.
 pub fn default_roots() -> Vec<String> {
     vec!["/v1".to_owned(), "/api/v1".to_owned()]
+}
+
+fn unlimited() -> u64 {
+    u64::MAX
 }
 
 /// Where identity comes from.

@@ -176,6 +176,12 @@ impl Exchange {
             .is_some_and(|pending| pending.scanner.failed() && pending.facts.format.is_some() || over(pending))
     }
 
+    /// There is no room to hold more of the body.
+    pub fn overloaded(&mut self) -> Step {
+        let vocabulary = self.pending.take().map_or(Vocabulary::OpenAi, |pending| pending.facts.vocabulary);
+        refuse(vocabulary, Reason::Overloaded, Problem::bodies_full())
+    }
+
     /// The body is complete.
     pub fn finish(&mut self, env: &Env<'_>) -> Step {
         let Some(Pending { facts, scanner, max_body_bytes }) = self.pending.take() else {

@@ -83,6 +83,9 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
+/// Seconds after which to come back when there was no room.
+pub const BUSY_RETRY_AFTER_S: u32 = 1;
+
 impl Problem {
     /// A problem of this kind and blame with nothing further to say.
     pub fn new(kind: ProblemKind, origin: Origin, message: impl Into<String>) -> Self {
@@ -100,6 +103,17 @@ impl Problem {
     /// The caller's own mistake.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ProblemKind::InvalidRequest, Origin::Caller, message)
+    }
+
+    /// No room at this moment; the caller is told to come back in [`BUSY_RETRY_AFTER_S`].
+    pub fn busy(message: impl Into<String>) -> Self {
+        let problem = Self::new(ProblemKind::Overloaded, Origin::Gateway, message);
+        Self { retry_after_s: Some(BUSY_RETRY_AFTER_S), ..problem }
+    }
+
+    /// As many bytes of request bodies are held as may.
+    pub fn bodies_full() -> Self {
+        Self::busy("the gateway holds as many request bodies as it may (http.max_buffered_bytes): try again")
     }
 
     /// Names the parameter at fault.

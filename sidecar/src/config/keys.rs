@@ -182,7 +182,7 @@ keys! {
     HTTP_MAX_CONNECTIONS: "http.max_connections", Kind::Integer(1, 65_536), Some("1024"),
         "Connections the sidecar serves at once; on more, only health and the policy snapshot are answered, and the rest is told to come back.";
     HTTP_MAX_BUFFERED_BYTES: "http.max_buffered_bytes", Kind::Integer(1024, BYTES_MAX), Some("1073741824"),
-        "Bytes of request bodies the sidecar holds at once, over all connections; further requests are told to come back. At least `max_body_bytes`.";
+        "Bytes of request bodies held at once, by the sidecar over all connections and by each worker of Envoy while they are decided about; further requests are told to come back. At least `max_body_bytes`.";
     HTTP_HEADER_TIMEOUT_MS: "http.header_timeout_ms", Kind::Integer(10, 600_000), Some("30000"),
         "Longest time the head of a request may take to arrive at the sidecar.";
     HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),

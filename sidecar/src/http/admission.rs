@@ -10,7 +10,6 @@ use decision::header;
 use decision::problem::{Origin, Problem, ProblemKind};
 use http::Method;
 
-use super::budget::RETRY_AFTER_S;
 use super::credential::is_secret;
 use super::listener::Reserved;
 use super::{Refusal, Services};
@@ -32,9 +31,7 @@ pub(super) async fn admit(State(services): State<Arc<Services>>, request: Reques
 }
 
 fn crowded() -> Problem {
-    let text = "the gateway serves as many requests as it may (http.max_connections): try again";
-    let problem = Problem::new(ProblemKind::Overloaded, Origin::Gateway, text);
-    Problem { retry_after_s: Some(RETRY_AFTER_S), ..problem }
+    Problem::busy("the gateway serves as many requests as it may (http.max_connections): try again")
 }
 
 fn came_through_envoy(services: &Services, request: &Request) -> bool {

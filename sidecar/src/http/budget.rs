@@ -4,11 +4,9 @@
 
 use std::sync::Arc;
 
-use decision::problem::{Origin, Problem, ProblemKind};
+use decision::problem::Problem;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What a refused client is told to wait.
-pub(super) const RETRY_AFTER_S: u32 = 1;
 /// A permit stands for so many bytes.
 const UNIT_BYTES: u64 = 1024;
 
@@ -49,11 +47,11 @@ impl Share {
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), Problem> {
         let has = self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanted = usize::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(usize::MAX);
-        let more = u32::try_from(wanted.saturating_sub(has)).map_err(|_| overloaded())?;
+        let more = u32::try_from(wanted.saturating_sub(has)).map_err(|_| Problem::bodies_full())?;
         if more == 0 {
             return Ok(());
         }
-        let permit = Arc::clone(&self.budget.room).try_acquire_many_owned(more).map_err(|_| overloaded())?;
+        let permit = Arc::clone(&self.budget.room).try_acquire_many_owned(more).map_err(|_| Problem::bodies_full())?;
         match &mut self.taken {
             Some(taken) => taken.merge(permit),
             None => self.taken = Some(permit),
@@ -62,14 +60,10 @@ impl Share {
     }
 }
 
-fn overloaded() -> Problem {
-    let text = "the gateway holds as many request bodies as it may: try again";
-    let problem = Problem::new(ProblemKind::Overloaded, Origin::Gateway, text);
-    Problem { retry_after_s: Some(RETRY_AFTER_S), ..problem }
-}
-
 #[cfg(test)]
 mod tests {
+    use decision::problem::ProblemKind;
+
     use super::*;
 
     #[test]

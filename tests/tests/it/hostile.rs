@@ -1,8 +1,9 @@
 //! Requests made to confuse: the right answer, never the other executor, and a VM that lives on.
 
 use harness::client::{Call, raw};
-use harness::stack::{Setup, Stack};
+use harness::stack::{Setup, Stack, eventually};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::support::{DATED, ask, question, ran_here, refused, seen, shared, start, tag, untouched};
 
@@ -10,6 +11,8 @@ use crate::support::{DATED, ask, question, ran_here, refused, seen, shared, star
 const HOSTILE_REQUESTS: usize = 10_000;
 /// At once.
 const CLIENTS: usize = 8;
+/// For Envoy to notice what a client did.
+const ROOM_WITHIN: std::time::Duration = std::time::Duration::from_secs(20);
 
 fn post(stack: &Stack, body: impl Into<bytes::Bytes>) -> Call {
     Call::post_bytes("/v1/messages", body).bearer(stack.key())
@@ -118,6 +121,38 @@ async fn a_body_over_the_cap_is_a_413_in_the_callers_words() {
         refused(&answer, 413, "request_too_large");
     }
     assert_eq!(stack.received().await.unwrap().len(), 0);
+    assert_eq!(stack.vm_reloads().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_end_leave_room_for_others() {
+    let limits = [("max_body_bytes", "1048576"), ("http", "{max_buffered_bytes: 1048576}")];
+    let setup = limits.into_iter().fold(Setup::default().concurrency(1), |setup, (key, value)| setup.set(key, value));
+    let stack = start(setup).await;
+    // Without a snapshot the filter would leave it to the sidecar to hold them.
+    let knows = async || stack.send(Call::get("/healthz/filter")).await.json()["snapshot_version"].is_u64();
+    assert!(eventually(ROOM_WITHIN, knows).await);
+    let head = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-length: 1000000\r\n\r\n",
+        stack.key()
+    );
+    let mut unfinished = tokio::net::TcpStream::connect(stack.address()).await.unwrap();
+    unfinished.write_all(format!("{head}{}", " ".repeat(700_000)).as_bytes()).await.unwrap();
+    let mut large = question("claude--text", &tag(), &[]);
+    large["messages"][0]["content"] = json!("x".repeat(600_000));
+    let full = eventually(ROOM_WITHIN, async || stack.send(ask(&large)).await.status == 529);
+    assert!(full.await, "the unfinished body does not count");
+    let refusal = stack.send(ask(&large)).await;
+    refused(&refusal, 529, "overloaded_error");
+    assert_eq!(refusal.header("retry-after"), Some("1"));
+    assert_eq!(
+        stack.send(ask(&question("claude--text", &tag(), &[]))).await.status,
+        200,
+        "there is room for a small one"
+    );
+    drop(unfinished);
+    let freed = eventually(ROOM_WITHIN, async || stack.send(ask(&large)).await.status == 200);
+    assert!(freed.await, "a body given up goes on counting");
     assert_eq!(stack.vm_reloads().await.unwrap(), 0);
 }
 
