@@ -143,6 +143,7 @@ async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    raise_open_files();
     // Before anything is built: a signal during the start must stop it too, and not kill it half-way.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let app = App::build(config, parts).await?;
@@ -155,6 +156,15 @@ async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
     })
     .await;
     Ok(())
+}
+
+/// A code turn holds three descriptors, and the soft limit is often 1024. Sandboxes have a limit of their own.
+fn raise_open_files() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit on open files stays as it is");
+    }
 }
 
 fn plugin_config(config: &Config, parts: &Parts) -> Result<String, CommandError> {

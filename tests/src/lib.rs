@@ -2,12 +2,14 @@
 //!
 //! - [`mod@bench`] measures what the sidecar costs.
 //! - [`scripted_model`] plays models; it is the only part of a test that is not the real one.
-//! - [`client`] speaks plain HTTP/1.1, with more control over the bytes than an SDK gives.
+//! - [`gathering`] is a contract-v1 sandbox that shows how many executions wait at once.
+//! - [`client`] speaks plain HTTP, with more control over the bytes than an SDK gives.
 //! - [`stack`] starts scripted model, sidecar and Envoy, and ends them.
 //! - [`wasm`] reads what the built filter asks of Envoy.
 
 pub mod bench;
 pub mod client;
+pub mod gathering;
 pub mod scripted_model;
 pub mod stack;
 pub mod wasm;

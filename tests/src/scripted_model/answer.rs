@@ -91,6 +91,7 @@ impl Answer {
                         Value::String(text) => text.clone(),
                         object => object.to_string(),
                     };
+                    let arguments = arguments.replace("{{prompt}}", &within_json(&conversation.asked));
                     let id = format!("call_{}_{}_{}", conversation.prompt, conversation.round, answer.acts.len());
                     answer.acts.push(Act::Call { id, name, arguments });
                     answer.finish = Finish::Tool;
@@ -174,6 +175,12 @@ fn says(value: &Value, wanted: &str) -> bool {
         Value::Object(fields) => fields.values().any(|field| says(field, wanted)),
         _ => false,
     }
+}
+
+/// A text as it stands between the quotes of a JSON string.
+fn within_json(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
 fn fill(text: &str, conversation: &Conversation, body_sha256: &str) -> String {

@@ -14,6 +14,8 @@ pub(crate) struct Conversation {
     pub(crate) stream: bool,
     /// Chat wire: whether the stream ends with a usage chunk.
     pub(crate) include_usage: bool,
+    /// The user's last text.
+    pub(crate) asked: String,
     /// How many texts the user has sent, less one.
     pub(crate) prompt: usize,
     /// How many rounds of tool results came since the user's last text.
@@ -26,7 +28,7 @@ pub(crate) struct Conversation {
 
 /// Who said what, with the wire's shape taken away.
 enum Said {
-    Prompt,
+    Prompt(String),
     Results(Vec<String>),
     Other,
 }
@@ -40,6 +42,7 @@ impl Conversation {
             model: model.to_owned(),
             stream: body.get("stream").and_then(Value::as_bool).unwrap_or(false),
             include_usage: body.pointer("/stream_options/include_usage").and_then(Value::as_bool).unwrap_or(false),
+            asked: String::new(),
             prompt: 0,
             round: 0,
             results: Vec::new(),
@@ -49,8 +52,9 @@ impl Conversation {
         let mut in_results = false;
         for message in &messages {
             match said(wire, message) {
-                Said::Prompt => {
+                Said::Prompt(text) => {
                     prompts += 1;
+                    conversation.asked = text;
                     conversation.round = 0;
                     conversation.results.clear();
                     in_results = false;
@@ -98,9 +102,9 @@ fn said(wire: ApiFormat, message: &Value) -> Said {
                 .filter(|block| block.get("type").and_then(Value::as_str) == Some("tool_result"))
                 .map(|block| text_of(block.get("content").unwrap_or(&Value::Null)))
                 .collect();
-            if results.is_empty() { Said::Prompt } else { Said::Results(results) }
+            if results.is_empty() { Said::Prompt(text_of(content)) } else { Said::Results(results) }
         }
-        (_, Some("user")) => Said::Prompt,
+        (_, Some("user")) => Said::Prompt(text_of(content)),
         _ => Said::Other,
     }
 }

@@ -90,7 +90,8 @@ pub enum Step {
 pub struct Call {
     /// Name of the tool; `{tool}` is the code tool that the request offers.
     pub tool: String,
-    /// The arguments, as an object; or as a string, which is sent as it stands, valid JSON or not.
+    /// The arguments, as an object; or as a string, which is sent as it stands, valid JSON or not. `{{prompt}}` in a text
+    /// of theirs is the user's last one.
     pub arguments: Value,
 }
 

@@ -8,12 +8,15 @@ use std::process::{Child, Command};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 type Order = (Command, mpsc::Sender<io::Result<Child>>);
 
 /// Starts the command.
 pub(super) fn spawn(command: Command) -> io::Result<Child> {
     static ORDERS: OnceLock<Mutex<mpsc::Sender<Order>>> = OnceLock::new();
     let orders = ORDERS.get_or_init(|| {
+        raise_open_files();
         let (sender, inbox) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, reply) in inbox {
@@ -27,6 +30,13 @@ pub(super) fn spawn(command: Command) -> io::Result<Child> {
     let gone = || io::Error::other("the thread that starts processes is gone");
     orders.lock().unwrap_or_else(PoisonError::into_inner).send((command, reply)).map_err(|_| gone())?;
     answer.recv().map_err(|_| gone())?
+}
+
+/// For this process and all that it starts: a thousand clients are a thousand descriptors, and the soft limit is often
+/// 1024. Where it cannot be raised, the test that needs it says so.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    drop(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }));
 }
 
 /// A command that is killed when the process that starts it ends. `setpriv` becomes the program, so the id is its own.

@@ -11,6 +11,7 @@ mod failures;
 mod filter;
 mod hostile;
 mod identity;
+mod load;
 mod make_run;
 mod mesh;
 mod parity;
