@@ -1,6 +1,7 @@
 // The conversations of `../conversations.json`, held by one client after the other.
 //
-// A client's file says `conversations({ name, showsRuns, keepsRuns, begin(model, fn) })`. `begin` gives an object with
+// A client's file says `conversations({ name, showsRuns, keeps, begin(model, fn) })`. `keeps` is what its histories keep
+// of a run: "results", "code" or "texts". `begin` gives an object with
 // `say(text, streamed)` and `give(call, result, streamed)`, which keep the history the way this client's users do and
 // resolve to `{ text, runs: [{ code, output, failed }], calls: [{ id, name, arguments }] }`; `failed` is undefined if the
 // client does not tell. INVARIANT: what is asked and what must come back stands in the JSON file alone.
@@ -33,7 +34,7 @@ export function conversations(client) {
 }
 
 async function hold(client, talk, prefix, streamed) {
-  const model = client.keepsRuns ? talk.model : (talk.texts_model ?? talk.model);
+  const model = talk.models[client.keeps] ?? talk.models.results;
   const conversation = client.begin(prefix + model, talk.function ? SCRIPT.function : undefined);
   let turn;
   for (const expected of talk.turns) {

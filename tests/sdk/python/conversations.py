@@ -67,8 +67,8 @@ class Client(Protocol):
     name: str
     # Whether its answers show runs.
     shows_runs: bool
-    # Whether its histories hold runs, not texts alone.
-    keeps_runs: bool
+    # What its histories keep of a run: "results", "code" or "texts".
+    keeps: str
 
     def begin(self, model: str, function: dict[str, Any] | None) -> Conversation:
         """Starts a conversation with code execution and, perhaps, a function of the caller's."""
@@ -92,7 +92,7 @@ def conversations(*clients: Client):
 
 
 def hold(client: Client, talk: dict[str, Any], prefix: str, streamed: bool):
-    model = talk["model"] if client.keeps_runs else talk.get("texts_model", talk["model"])
+    model = talk["models"].get(client.keeps, talk["models"]["results"])
     conversation = client.begin(prefix + model, SCRIPT["function"] if talk.get("function") else None)
     turn = Turn()
     for expected in talk["turns"]:

@@ -98,3 +98,13 @@ async fn openais_javascript_sdk() {
 async fn vercels_ai_sdk() {
     javascript("vercel").await;
 }
+
+#[tokio::test]
+async fn langchain() {
+    python("langchain", "langchain_client").await;
+}
+
+#[tokio::test]
+async fn pydantic_ai() {
+    python("pydantic-ai", "pydantic_ai_client").await;
+}

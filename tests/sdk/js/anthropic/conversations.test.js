@@ -48,4 +48,4 @@ function read(blocks) {
   return turn;
 }
 
-conversations({ name: "messages", showsRuns: true, keepsRuns: true, begin });
+conversations({ name: "messages", showsRuns: true, keeps: "results", begin });

@@ -69,5 +69,5 @@ function beginChat(model, fn) {
   };
 }
 
-conversations({ name: "responses", showsRuns: true, keepsRuns: true, begin: beginResponses });
-conversations({ name: "chat", showsRuns: false, keepsRuns: false, begin: beginChat });
+conversations({ name: "responses", showsRuns: true, keeps: "results", begin: beginResponses });
+conversations({ name: "chat", showsRuns: false, keeps: "texts", begin: beginChat });

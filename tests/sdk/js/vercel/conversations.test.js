@@ -16,7 +16,7 @@ const openai = createOpenAI({ baseURL: V1_URL, apiKey: KEY });
 const PROVIDERS = [
   {
     name: "anthropic",
-    keepsRuns: true,
+    keeps: "results",
     model: (id) => anthropic(id),
     codeTool: { code_execution: anthropic.tools.codeExecution_20250825() },
     providerOptions: {},
@@ -25,7 +25,7 @@ const PROVIDERS = [
   {
     name: "openai",
     // With `store` off it sends the texts of a turn; with `store` on, ids of items that only OpenAI keeps.
-    keepsRuns: false,
+    keeps: "texts",
     model: (id) => openai.responses(id),
     codeTool: { code_interpreter: openai.tools.codeInterpreter() },
     providerOptions: { openai: { store: false } },
@@ -60,7 +60,7 @@ for (const provider of PROVIDERS) {
       },
     };
   };
-  conversations({ name: provider.name, showsRuns: true, keepsRuns: provider.keepsRuns, begin });
+  conversations({ name: provider.name, showsRuns: true, keeps: provider.keeps, begin });
 }
 
 /** One call of the model; in a stream no part may be an error. */

@@ -7,7 +7,8 @@ TOOL = {"type": "code_execution_20250825", "name": "code_execution"}
 
 
 class Messages:
-    shows_runs = keeps_runs = True
+    shows_runs = True
+    keeps = "results"
 
     def __init__(self, name):
         self.name = name

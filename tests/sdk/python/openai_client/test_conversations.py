@@ -8,7 +8,8 @@ from conversations import Call, Run, Turn, conversations
 
 class Responses:
     name = "responses"
-    shows_runs = keeps_runs = True
+    shows_runs = True
+    keeps = "results"
 
     def begin(self, model, function):
         return ResponsesTalk(model, function)
@@ -60,7 +61,8 @@ def read(response):
 
 class ChatCompletions:
     name = "chat"
-    shows_runs = keeps_runs = False
+    shows_runs = False
+    keeps = "texts"
 
     def begin(self, model, function):
         return ChatTalk(model, function)
