@@ -108,3 +108,8 @@ async fn langchain() {
 async fn pydantic_ai() {
     python("pydantic-ai", "pydantic_ai_client").await;
 }
+
+#[tokio::test]
+async fn llama_index() {
+    python("llama-index", "llama_index_client").await;
+}
