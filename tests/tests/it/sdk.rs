@@ -113,3 +113,8 @@ async fn pydantic_ai() {
 async fn llama_index() {
     python("llama-index", "llama_index_client").await;
 }
+
+#[tokio::test]
+async fn any_llm() {
+    python("any-llm", "any_llm_client").await;
+}
