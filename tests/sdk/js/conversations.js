@@ -24,7 +24,7 @@ const SCRIPT = JSON.parse(readFileSync(new URL("../conversations.json", import.m
 /** Registers the tests that this client holds all conversations. */
 export function conversations(client) {
   for (const talk of SCRIPT.conversations) {
-    for (const prefix of SCRIPT.model_prefixes) {
+    for (const prefix of talk.model_prefixes ?? SCRIPT.model_prefixes) {
       for (const streamed of [false, true]) {
         const how = `${prefix}${streamed ? "streamed" : "whole"}`;
         test(`${client.name}-${talk.name}-${how}`, () => hold(client, talk, prefix, streamed));

@@ -80,7 +80,7 @@ def conversations(*clients: Client):
         pytest.param(client, talk, prefix, streamed, id=f"{client.name}-{talk['name']}-{prefix}{how}")
         for client in clients
         for talk in SCRIPT["conversations"]
-        for prefix in SCRIPT["model_prefixes"]
+        for prefix in talk.get("model_prefixes", SCRIPT["model_prefixes"])
         for streamed, how in [(False, "whole"), (True, "streamed")]
     ]
 

@@ -1,7 +1,5 @@
 """LlamaIndex's model of the Responses wire holds the conversations; its other models know no hosted tools."""
 
-import json
-
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.llms.openai import OpenAIResponses
 
