@@ -107,9 +107,9 @@ clean: ## remove everything that was built, installed or kept by a run
 
 comma := ,
 
-# What the SDK suites need.
+# Exact versions: tests/sdk/python/*.txt and tests/sdk/js/package-lock.json. Vercel's SDK asks for Node 22 and runs on 20.
 .PHONY: sdk
-sdk: $(SDK_PYTHON) $(SDK_JS)
+sdk: $(SDK_PYTHON) $(SDK_JS) ## install the client libraries that the suites of tests/sdk hold conversations with
 
 $(TOOLS)/sdk/%/.installed: tests/sdk/python/%.txt
 	rm -rf $(@D)

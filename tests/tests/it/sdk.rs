@@ -1,4 +1,5 @@
-//! The official SDKs against the whole product: the suites of `tests/sdk/`, which `make test` installs.
+//! Official SDKs and common client libraries against the whole product: the suites of `tests/sdk/`, which `make sdk`
+//! installs. Each is unchanged, pinned, and holds the same conversations.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,40 +38,83 @@ async fn run(stack: &Stack, mut command: Command) {
     assert!(printed.contains("passed") || printed.contains("# pass "), "no test ran: {printed}");
 }
 
-/// Runs the tests of a folder with the SDK that a list of packages names.
-async fn python(suite: &str, folder: &str) {
+/// Runs the tests of a folder of `tests/sdk/python` with the packages that a list there names.
+async fn python(packages: &str, folder: &str) {
     let stack = shared().await;
-    let mut command = Command::new(installed(&format!(".tools/sdk/{suite}/bin/python")));
-    command.args(["-m", "pytest"]).current_dir(root().join("tests/sdk").join(folder));
+    let mut command = Command::new(installed(&format!(".tools/sdk/{packages}/bin/python")));
+    command.args(["-m", "pytest", folder]).current_dir(root().join("tests/sdk/python"));
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     run(&stack, command).await;
 }
 
-#[tokio::test]
-async fn the_newest_python_sdk() {
-    python("anthropic-newest", "python").await;
+/// Runs the tests of a folder of `tests/sdk/js`.
+async fn javascript(folder: &str) {
+    let stack = shared().await;
+    installed("tests/sdk/js/node_modules");
+    let suite = root().join("tests/sdk/js");
+    let entries = std::fs::read_dir(suite.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.to_string_lossy().ends_with(".test.js"));
+    let mut command = Command::new("node");
+    command.args(["--test", "--test-reporter=tap"]).args(files).current_dir(suite);
+    run(&stack, command).await;
 }
 
 #[tokio::test]
-async fn the_oldest_python_sdk() {
-    python("anthropic-oldest", "python").await;
+async fn anthropics_newest_python_sdk() {
+    python("anthropic-newest", "anthropic_client").await;
+}
+
+#[tokio::test]
+async fn anthropics_last_python_sdk_before_two() {
+    python("anthropic-1", "anthropic_client").await;
+}
+
+#[tokio::test]
+async fn anthropics_oldest_python_sdk() {
+    python("anthropic-oldest", "anthropic_client").await;
+}
+
+#[tokio::test]
+async fn anthropics_typescript_sdk() {
+    javascript("anthropic").await;
 }
 
 #[tokio::test]
 async fn openais_newest_python_sdk() {
-    python("openai-newest", "openai").await;
+    python("openai-newest", "openai_client").await;
 }
 
 #[tokio::test]
 async fn openais_oldest_python_sdk() {
-    python("openai-oldest", "openai").await;
+    python("openai-oldest", "openai_client").await;
 }
 
 #[tokio::test]
-async fn the_typescript_sdk() {
-    let stack = shared().await;
-    installed("tests/sdk/js/node_modules/@anthropic-ai/sdk");
-    let mut command = Command::new("node");
-    command.args(["--test", "--test-reporter=tap"]).current_dir(root().join("tests/sdk/js"));
-    run(&stack, command).await;
+async fn openais_javascript_sdk() {
+    javascript("openai").await;
+}
+
+#[tokio::test]
+async fn vercels_ai_sdk() {
+    javascript("vercel").await;
+}
+
+#[tokio::test]
+async fn langchain() {
+    python("langchain", "langchain_client").await;
+}
+
+#[tokio::test]
+async fn pydantic_ai() {
+    python("pydantic-ai", "pydantic_ai_client").await;
+}
+
+#[tokio::test]
+async fn llama_index() {
+    python("llama-index", "llama_index_client").await;
+}
+
+#[tokio::test]
+async fn any_llm() {
+    python("any-llm", "any_llm_client").await;
 }

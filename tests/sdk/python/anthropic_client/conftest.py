@@ -1,19 +1,19 @@
-"""The stack under test comes from the environment: whoever starts pytest has started it."""
-
-import os
+"""The official SDK, as the tests of this folder use it."""
 
 import anthropic
 import pytest
 
-BASE_URL = os.environ["OTARI_BASE_URL"]
-KEY = os.environ["OTARI_KEY"]
+from conversations import KEY, ROOT_URL, TIMEOUT
+
 # Before 1.0 the server tools' types live in the beta namespace alone.
 IS_OLD = int(anthropic.__version__.split(".")[0]) < 1
 
 
 def make_client(**options):
     """A client that never retries: a retry would hide what went wrong the first time."""
-    return anthropic.Anthropic(**{"base_url": BASE_URL, "api_key": KEY, "max_retries": 0, "timeout": 60, **options})
+    return anthropic.Anthropic(
+        **{"base_url": ROOT_URL, "api_key": KEY, "max_retries": 0, "timeout": TIMEOUT, **options}
+    )
 
 
 @pytest.fixture

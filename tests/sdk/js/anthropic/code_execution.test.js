@@ -1,15 +1,13 @@
 // Code execution on the Messages wire, seen by the official TypeScript SDK.
-// The stack under test comes from the environment: whoever starts this has started it.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import Anthropic from "@anthropic-ai/sdk";
 
-const { OTARI_BASE_URL: baseURL, OTARI_KEY: apiKey } = process.env;
-assert.ok(baseURL && apiKey, "set OTARI_BASE_URL and OTARI_KEY");
+import { KEY, PATIENCE, ROOT_URL } from "../conversations.js";
 
-const client = new Anthropic({ baseURL, apiKey, maxRetries: 0, timeout: 60_000 });
+const client = new Anthropic({ baseURL: ROOT_URL, apiKey: KEY, ...PATIENCE });
 // One model that speaks chat completions, one that speaks Messages; neither can run code.
 const MODELS = ["code-once", "messages--code-once"];
 
@@ -54,26 +52,7 @@ for (const model of MODELS) {
     checkTurn(message);
     assert.equal(text, message.content[0].text + message.content[3].text);
   });
-
-  test(`${model}: the turn sent back as history is understood`, async () => {
-    const first = await client.messages.create(question(model));
-    const messages = [
-      ...question(model).messages,
-      { role: "assistant", content: first.content },
-      { role: "user", content: "What was it again?" },
-    ];
-    const second = await client.messages.create(question(model, { messages }));
-    assert.deepEqual(second.content.map((block) => block.text), ["I remember 5050."]);
-  });
 }
-
-test("a failing program is an ordinary result", async () => {
-  const message = await client.messages.stream(question("code-fails")).finalMessage();
-  const result = message.content.find((block) => block.type === "code_execution_tool_result");
-  assert.equal(result.content.type, "code_execution_result");
-  assert.match(result.content.stderr, /ZeroDivisionError/);
-  assert.notEqual(result.content.return_code, 0);
-});
 
 test("errors are the SDK's own", async () => {
   const headers = { "X-Otari-Code-Execution": "maybe" };
@@ -82,7 +61,7 @@ test("errors are the SDK's own", async () => {
     assert.equal(error.error.error.type, "invalid_request_error");
     return true;
   });
-  const stranger = new Anthropic({ baseURL, apiKey: "gw-nobodys-key", maxRetries: 0 });
+  const stranger = new Anthropic({ baseURL: ROOT_URL, apiKey: "gw-nobodys-key", ...PATIENCE });
   await assert.rejects(stranger.messages.create(question("code-once")), Anthropic.AuthenticationError);
 });
 

@@ -6,7 +6,8 @@ import json
 import anthropic
 import pytest
 
-from conftest import BASE_URL, IS_OLD, KEY, make_client, messages_of
+from conftest import IS_OLD, make_client, messages_of
+from conversations import KEY, ROOT_URL
 
 TOOL = {"type": "code_execution_20250825", "name": "code_execution"}
 # One model that speaks chat completions, one that speaks Messages; neither can run code.
@@ -91,40 +92,9 @@ def test_strict_validation_accepts_every_answer(strict_client, model):
         stream.get_final_message()
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_the_turn_sent_back_as_history_is_understood(client, model):
-    api = messages_of(client)
-    first = api.create(**question(model))
-    history = [
-        *question(model)["messages"],
-        {"role": "assistant", "content": first.content},
-        {"role": "user", "content": "What was it again?"},
-    ]
-    second = api.create(**question(model, messages=history))
-    assert [block.type for block in second.content] == ["text"]
-    assert second.content[0].text == "I remember 5050."
-
-
-@pytest.mark.parametrize("model", ["code-fails", "messages--code-fails"])
-def test_a_failing_program_is_an_ordinary_result(client, model):
-    message = messages_of(client).create(**question(model))
-    result = next(block for block in message.content if block.type == "code_execution_tool_result")
-    assert result.content.type == "code_execution_result"
-    assert result.content.stdout == "before\n"
-    assert "ZeroDivisionError" in result.content.stderr
-    assert result.content.return_code != 0
-    assert message.stop_reason == "end_turn"
-
-
-def test_state_is_kept_between_two_rounds(client):
-    message = messages_of(client).create(**question("code-state"))
-    outputs = [block.content.stdout for block in message.content if block.type == "code_execution_tool_result"]
-    assert outputs == ["kept\n", "x is 42\n"]
-
-
 def test_the_async_client_streams_too():
     async def run():
-        async with anthropic.AsyncAnthropic(base_url=BASE_URL, api_key=KEY, max_retries=0) as client:
+        async with anthropic.AsyncAnthropic(base_url=ROOT_URL, api_key=KEY, max_retries=0) as client:
             async with messages_of(client).stream(**question("code-once")) as stream:
                 return await stream.get_final_message()
 

@@ -1,12 +1,12 @@
 """Code execution on the Chat Completions wire, seen by the official SDK: one model's answer, and nothing to explain."""
 
 import asyncio
-import json
 
 import openai
 import pytest
 
-from conftest import BASE_URL, KEY, make_client
+from conftest import accumulated, make_client
+from conversations import KEY, V1_URL
 
 # One model that speaks chat completions, one that speaks Messages; neither can run code.
 PREFIXES = ["", "messages--"]
@@ -33,16 +33,6 @@ def question(model, **changes):
         "messages": [{"role": "user", "content": "Add up the numbers to 100."}],
         **changes,
     }
-
-
-def accumulated(client, **request):
-    """The SDK's own accumulator over a stream; its `.stream()` helper refuses tools it does not know."""
-    from openai.lib.streaming.chat import ChatCompletionStreamState
-
-    state = ChatCompletionStreamState()
-    for chunk in client.chat.completions.create(**request, stream=True):
-        state.handle_chunk(chunk)
-    return state.get_final_completion()
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -92,21 +82,6 @@ def test_the_answer_sent_back_as_history_is_understood(client, prefix):
         assert second.choices[0].message.content == "I remember 5050."
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_mixed_turn_is_continued_with_the_callers_result(client, prefix, streamed):
-    asked = question(f"{prefix}mixed", tools=[WEATHER, {"type": "code_interpreter"}])
-    first = accumulated(client, **asked) if streamed else client.chat.completions.create(**asked)
-    (choice,) = first.choices
-    (call,) = choice.message.tool_calls
-    assert (choice.finish_reason, call.function.name) == ("tool_calls", "get_weather")
-    assert json.loads(call.function.arguments) == {"city": "Oslo"}
-    result = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
-    echo = choice.message.model_dump(exclude_none=True, exclude={"parsed"})
-    second = client.chat.completions.create(**{**asked, "messages": [*asked["messages"], echo, result]})
-    assert second.choices[0].message.content == "Weather and sum: rain"
-
-
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_the_account_shows_a_failing_program(client, prefix):
     asked = question(f"{prefix}code-fails", extra_body={"otari_include": ["code_execution"]})
@@ -123,7 +98,7 @@ def test_the_account_shows_a_failing_program(client, prefix):
 
 def test_the_async_client_streams_too():
     async def run():
-        async with openai.AsyncOpenAI(base_url=BASE_URL, api_key=KEY, max_retries=0) as client:
+        async with openai.AsyncOpenAI(base_url=V1_URL, api_key=KEY, max_retries=0) as client:
             stream = await client.chat.completions.create(**question("code-retold", stream=True))
             return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 

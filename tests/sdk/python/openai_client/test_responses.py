@@ -5,15 +5,10 @@ import asyncio
 import openai
 import pytest
 
-from conftest import BASE_URL, KEY, make_client
+from conftest import make_client
+from conversations import KEY, V1_URL
 
 TOOL = {"type": "code_interpreter", "container": {"type": "auto"}}
-WEATHER = {
-    "type": "function",
-    "name": "get_weather",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    "strict": False,
-}
 # One model that speaks chat completions, one that speaks Responses; neither can run code.
 MODELS = ["code-once", "responses--code-once"]
 OUTPUTS = ["code_interpreter_call.outputs"]
@@ -101,35 +96,6 @@ def test_the_turn_sent_back_as_history_is_understood(client, model):
         assert second.output_text == "I remember 5050."
 
 
-@pytest.mark.parametrize("model", ["mixed", "responses--mixed"])
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_turn_that_also_calls_our_function_stops_for_it(client, model, streamed):
-    asked = question(model, tools=[TOOL, WEATHER])
-    if streamed:
-        with client.responses.stream(**asked) as stream:
-            first = stream.get_final_response()
-    else:
-        first = client.responses.create(**asked)
-    ran, called = first.output
-    assert (ran.type, ran.status, ran.outputs[0].logs) == ("code_interpreter_call", "completed", "mixed 9\n")
-    assert (called.type, called.name, called.arguments) == ("function_call", "get_weather", '{"city":"Oslo"}')
-    result = {"type": "function_call_output", "call_id": called.call_id, "output": "sunny"}
-    echo = [item.model_dump(exclude={"parsed_arguments"}) for item in first.output]
-    history = [{"role": "user", "content": "Add up."}, *echo, result]
-    second = client.responses.create(**question(model, tools=[TOOL, WEATHER], input=history))
-    assert second.output_text == "Weather and sum: sunny"
-
-
-@pytest.mark.parametrize("model", ["code-fails", "responses--code-fails"])
-def test_a_failing_program_has_a_failed_item(client, model):
-    response = client.responses.create(**question(model))
-    call = response.output[0]
-    assert call.status == "failed"
-    assert call.outputs[0].logs.startswith("before\n")
-    assert "ZeroDivisionError" in call.outputs[0].logs
-    assert response.status == "completed"
-
-
 def test_outputs_stay_hidden_unless_included(client):
     response = client.responses.create(**question("code-once", include=[]))
     assert response.output[1].outputs is None
@@ -137,7 +103,7 @@ def test_outputs_stay_hidden_unless_included(client):
 
 def test_the_async_client_streams_too():
     async def run():
-        async with openai.AsyncOpenAI(base_url=BASE_URL, api_key=KEY, max_retries=0) as client:
+        async with openai.AsyncOpenAI(base_url=V1_URL, api_key=KEY, max_retries=0) as client:
             async with client.responses.stream(**question("code-once")) as stream:
                 return await stream.get_final_response()
 
