@@ -247,7 +247,8 @@ fn check_served(run: &Run) -> Result<(), Problem> {
         return Err(Problem::invalid(message).with_param("container"));
     }
     if run.image.is_some() {
-        let message = "the workspace's policy asks for a sandbox image, and this build has one for all: have it cleared";
+        let message =
+            "the workspace's policy asks for a sandbox image, and this build has one for all: have it cleared";
         return Err(Problem::new(ProblemKind::PermissionDenied, Origin::Caller, message));
     }
     Ok(())

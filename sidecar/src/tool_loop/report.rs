@@ -30,7 +30,8 @@ pub(super) fn outcome(
         Ok(edit) => CodeOutcome::Edited { text: stdout, note: stderr, edit },
         Err(failure) => {
             let message = [stderr, stdout].into_iter().find(|text| !text.trim().is_empty());
-            let message = message.map_or_else(|| failure_words(failure).into_owned(), |text| text.trim_end().to_owned());
+            let message =
+                message.map_or_else(|| failure_words(failure).into_owned(), |text| text.trim_end().to_owned());
             CodeOutcome::EditFailed { failure, message }
         }
     }
@@ -197,5 +198,77 @@ mod tests {
             [cut: 9 bytes in all]
             return code: 0"]],
         );
+    }
+
+    /// What the model reads of an act of the editor, and what the outcome is.
+    fn check_edit(command: EditorCommand, result: ExecutionResult, expected: Expect) -> CodeOutcome {
+        let outcome = outcome(&ToolInput::TextEditor(command), Ok(result), &Limits::default());
+        let (text, is_error) = text_for_model(&outcome);
+        expected.assert_eq(&text);
+        assert_eq!(is_error, !matches!(outcome, CodeOutcome::Edited { .. }));
+        outcome
+    }
+
+    fn ended(stdout: &str, stderr: &str, return_code: i32, editor: Option<EditorReport>) -> ExecutionResult {
+        ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, editor, files: Vec::new() }
+    }
+
+    fn view() -> EditorCommand {
+        EditorCommand::View { path: "a".to_owned(), range: None }
+    }
+
+    #[test]
+    fn a_view_in_part_is_told_with_its_place() {
+        let part = EditorReport::Viewed { start_line: 2, num_lines: 2, total_lines: 9 };
+        check_edit(
+            view(),
+            ended("b\nc\n", "The view was cut.", 0, Some(part)),
+            expect![[r"
+                lines 2 to 3 of 9:
+                b
+                c
+                The view was cut."]],
+        );
+        let all = EditorReport::Viewed { start_line: 1, num_lines: 1, total_lines: 1 };
+        check_edit(view(), ended("b", "", 0, Some(all)), expect!["b"]);
+        check_edit(
+            view(),
+            ended("", "", 0, Some(EditorReport::Listed { entries: 0 })),
+            expect!["There is nothing in it."],
+        );
+    }
+
+    #[test]
+    fn an_act_that_failed_says_why() {
+        let missing = Some(EditorReport::Failed(EditorFault::FileNotFound));
+        let outcome =
+            check_edit(view(), ended("", "no such file: a\n", 1, missing), expect!["[tool error] no such file: a"]);
+        assert!(matches!(outcome, CodeOutcome::EditFailed { failure: CodeFailure::FileNotFound, .. }), "{outcome:?}");
+        let stopped = check_edit(
+            view(),
+            ended("", "", STOPPED, None),
+            expect!["[tool error] The code was stopped: it did not finish within the time limit."],
+        );
+        assert!(matches!(stopped, CodeOutcome::EditFailed { failure: CodeFailure::TimedOut, .. }), "{stopped:?}");
+        let killed = outcome_of(ended("", "", KILLED, None));
+        assert!(matches!(killed, CodeOutcome::EditFailed { failure: CodeFailure::Unavailable, .. }), "{killed:?}");
+    }
+
+    fn outcome_of(result: ExecutionResult) -> CodeOutcome {
+        outcome(&ToolInput::TextEditor(view()), Ok(result), &Limits::default())
+    }
+
+    #[test]
+    fn a_server_that_gives_no_report_is_taken_by_its_return_code() {
+        let create = EditorCommand::Create { path: "a".to_owned(), text: String::new() };
+        let created = check_edit(create, ended("File created", "", 0, None), expect!["File created"]);
+        let expected = Edit::Created { is_file_update: false };
+        assert!(matches!(created, CodeOutcome::Edited { edit, .. } if edit == expected));
+        let refused = check_edit(view(), ended("not text", "", 1, None), expect!["[tool error] not text"]);
+        assert!(
+            matches!(refused, CodeOutcome::EditFailed { failure: CodeFailure::InvalidInput(_), .. }),
+            "{refused:?}"
+        );
+        assert!(matches!(outcome_of(ended("b", "", 0, None)), CodeOutcome::Edited { edit: Edit::Viewed(None), .. }));
     }
 }

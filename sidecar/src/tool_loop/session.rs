@@ -147,8 +147,7 @@ impl Session {
     }
 
     fn execution(&self, lease: Arc<Lease>, call: usize, input: ToolInput) -> BoxFuture<'static, Finished> {
-        let request =
-            ExecutionRequest { input, timeout: self.timeout, call_id: format!("{}-{call}", self.request_id) };
+        let request = ExecutionRequest { input, timeout: self.timeout, call_id: format!("{}-{call}", self.request_id) };
         async move {
             let result = lease.execute(&request).await;
             Finished { call, input: request.input, result }

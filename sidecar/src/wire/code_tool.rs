@@ -138,10 +138,15 @@ fn schema(tool: CodeTool) -> Map<String, Value> {
             json!(["command", "path"]),
         ),
     };
-    [("type", "object".into()), ("properties", properties), ("required", required), ("additionalProperties", false.into())]
-        .into_iter()
-        .map(|(name, value): (&str, Value)| (name.to_owned(), value))
-        .collect()
+    [
+        ("type", "object".into()),
+        ("properties", properties),
+        ("required", required),
+        ("additionalProperties", false.into()),
+    ]
+    .into_iter()
+    .map(|(name, value): (&str, Value)| (name.to_owned(), value))
+    .collect()
 }
 
 /// The one member of a tool's input whose text is shown as it is written; `None` for an input shown whole, as JSON.

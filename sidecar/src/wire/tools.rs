@@ -123,8 +123,7 @@ impl<'a> Tools<'a> {
         };
         let unclaimed = list.into_iter().enumerate().filter(|(position, _)| !code_tool::is_claimed(run, *position));
         let own: Vec<Cow<'a, str>> = unclaimed.map(|(_, tool)| Cow::Borrowed(tool.get())).collect();
-        let names: Vec<String> =
-            own.iter().filter_map(|tool| name_of(&serde_json::from_str(tool).ok()?)).collect();
+        let names: Vec<String> = own.iter().filter_map(|tool| name_of(&serde_json::from_str(tool).ok()?)).collect();
         let functions = Functions::of(run, names.iter().map(String::as_str));
         let choice = fields.take("tool_choice").and_then(|choice| serde_json::from_str(choice.get()).ok());
         let choice = choice.filter(|choice: &Value| !choice.is_null());

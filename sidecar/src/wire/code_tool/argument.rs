@@ -217,7 +217,8 @@ fn step_name(member: &str, matched: Option<usize>, escaped: bool, next: char) ->
         '\\' => At::Name { matched: None, escaped: true },
         '"' => At::Colon { is_wanted: matched == Some(member.len()) },
         _ => {
-            let matched = matched.filter(|&known| member.as_bytes().get(known).is_some_and(|&byte| char::from(byte) == next));
+            let matched =
+                matched.filter(|&known| member.as_bytes().get(known).is_some_and(|&byte| char::from(byte) == next));
             At::Name { matched: matched.map(|known| known + 1), escaped: false }
         }
     }

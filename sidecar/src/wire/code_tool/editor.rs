@@ -10,7 +10,8 @@ use crate::wire::event::CodeFailure;
 /// What the editor can do, in contract v1's words.
 pub(super) const COMMANDS: [&str; 3] = ["view", "create", "str_replace"];
 
-const NOT_AN_OBJECT: &str = "its arguments must be one JSON object with at least `command` and `path`, and not too long";
+const NOT_AN_OBJECT: &str =
+    "its arguments must be one JSON object with at least `command` and `path`, and not too long";
 const UNKNOWN_COMMAND: &str = "`command` must be view, create or str_replace";
 const NO_PATH: &str = "`path` must be a text that is not empty";
 const NO_TEXT: &str = "`file_text` must be there and a text";

@@ -16,6 +16,7 @@ pub(super) fn block(id: &str, tool: CodeTool, outcome: CodeOutcome) -> Value {
         }),
         CodeOutcome::Edited { text, note: _, edit } => edited(text, edit),
         CodeOutcome::EditFailed { failure, message } => error(tool, failure, Some(&message)),
+        CodeOutcome::Failed(failure @ CodeFailure::InvalidInput(what)) => error(tool, failure, Some(what)),
         CodeOutcome::Failed(failure) => error(tool, failure, None),
     };
     json!({"type": format!("{}_tool_result", tool.word()), "tool_use_id": id, "content": content})
@@ -58,7 +59,10 @@ mod tests {
 
     fn content(tool: CodeTool, outcome: CodeOutcome) -> Value {
         let block = block("otari_srvtoolu_1", tool, outcome);
-        assert_eq!((&block["type"], &block["tool_use_id"]), (&json!(format!("{}_tool_result", tool.word())), &json!("otari_srvtoolu_1")));
+        assert_eq!(
+            (&block["type"], &block["tool_use_id"]),
+            (&json!(format!("{}_tool_result", tool.word())), &json!("otari_srvtoolu_1"))
+        );
         block["content"].clone()
     }
 
@@ -90,12 +94,12 @@ mod tests {
         assert_eq!(edited(Edit::Replaced(None)), expected);
         let expected = json!({"type": "text_editor_code_execution_create_result", "is_file_update": true});
         assert_eq!(edited(Edit::Created { is_file_update: true }), expected);
-        let error = |code, message| {
-            json!({"type": "text_editor_code_execution_tool_result_error", "error_code": code, "error_message": message})
-        };
+        let error = |code, message| json!({"type": "text_editor_code_execution_tool_result_error", "error_code": code, "error_message": message});
         let failed =
             CodeOutcome::EditFailed { failure: CodeFailure::FileNotFound, message: "no such file: a".to_owned() };
         assert_eq!(content(CodeTool::TextEditor, failed), error("file_not_found", Some("no such file: a")));
+        let failed = CodeOutcome::Failed(CodeFailure::InvalidInput("`path` is missing"));
+        assert_eq!(content(CodeTool::TextEditor, failed), error("invalid_tool_input", Some("`path` is missing")));
         let failed = CodeOutcome::Failed(CodeFailure::TooMany);
         assert_eq!(content(CodeTool::TextEditor, failed), error("too_many_requests", None));
     }
