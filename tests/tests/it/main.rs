@@ -21,5 +21,6 @@ mod routing;
 mod sdk;
 mod support;
 mod table;
+mod three_tools;
 mod tidy;
 mod wasm;
