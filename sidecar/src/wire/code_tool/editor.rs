@@ -36,7 +36,7 @@ pub(super) fn read(raw: &str) -> (String, Result<CodeInput, CodeFailure>) {
     };
     let known = members(input.get("command").and_then(Value::as_str));
     input.retain(|name, value| known.contains(&&**name) && !value.is_null());
-    let shown = Value::from(input.clone()).to_string();
+    let shown = serde_json::to_string(&input).unwrap_or_else(|_| "{}".to_owned());
     (shown, command(input).map_err(CodeFailure::InvalidInput))
 }
 
@@ -55,9 +55,10 @@ fn command(mut input: Map<String, Value>) -> Result<CodeInput, &'static str> {
         "str_replace" => {
             let old = take_text(&mut input, "old_str").filter(|old| !old.is_empty()).ok_or(NO_OLD)?;
             // Models leave it out to delete.
-            let new = match input.contains_key("new_str") {
-                true => take_text(&mut input, "new_str").ok_or(NO_NEW)?,
-                false => String::new(),
+            let new = match input.remove("new_str") {
+                None => String::new(),
+                Some(Value::String(new)) => new,
+                Some(_) => return Err(NO_NEW),
             };
             Ok(CodeInput::StrReplace { path: path.ok_or(NO_PATH)?, old, new })
         }
