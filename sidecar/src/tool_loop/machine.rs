@@ -209,13 +209,12 @@ impl ReadingTurn {
     fn block(&mut self, event: BlockEvent, ledger: &mut Ledger, out: &mut Vec<Output>) {
         match (event, &mut self.writing) {
             (BlockEvent::Start(BlockKind::Call { id, name }, raw), None) => {
-                match ledger.settings.functions.tool(&name) {
-                    Some(tool) => self.start_writing(id, tool, ledger, out),
-                    None => {
-                        self.client_called = true;
-                        let block = BlockEvent::Start(BlockKind::Call { id, name }, raw);
-                        out.push(Output::Emit(ClientEvent::Block(block)));
-                    }
+                if let Some(tool) = ledger.settings.functions.tool(&name) {
+                    self.start_writing(id, tool, ledger, out);
+                } else {
+                    self.client_called = true;
+                    let block = BlockEvent::Start(BlockKind::Call { id, name }, raw);
+                    out.push(Output::Emit(ClientEvent::Block(block)));
                 }
             }
             (BlockEvent::Delta(Delta::Arguments(piece), _), Some(writing)) => {

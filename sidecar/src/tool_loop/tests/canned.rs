@@ -107,6 +107,10 @@ fn edited(command: &EditorCommand) -> ExecutionResult {
         EditorCommand::View { path, .. } if path == "." => {
             result("a.txt\n", "", 0, EditorReport::Listed { entries: 1 })
         }
+        // What a contract-v1 server says.
+        EditorCommand::View { path, .. } if path == "no report" => {
+            ExecutionResult { stdout: "seen\n".to_owned(), ..ExecutionResult::default() }
+        }
         EditorCommand::View { path, .. } if path == "a.txt" => {
             let lines = EditorReport::Viewed { start_line: 2, num_lines: 1, total_lines: 3 };
             result("two\n", "", 0, lines)

@@ -35,12 +35,12 @@ fn chat_script(stream: bool) -> Vec<Answer> {
     let function = |(name, arguments): &(&str, Value)| json!({"name": name, "arguments": arguments.to_string()});
     let calls = calls();
     if !stream {
-        let list: Vec<Value> = calls
+        let called: Vec<Value> = calls
             .iter()
             .enumerate()
             .map(|(index, call)| json!({"id": format!("call_{index}"), "type": "function", "function": function(call)}))
             .collect();
-        let answer = json!({"role": "assistant", "content": null, "tool_calls": list});
+        let answer = json!({"role": "assistant", "content": null, "tool_calls": called});
         let last = json!({"role": "assistant", "content": "Done."});
         return vec![chat_whole(&answer, "tool_calls"), chat_whole(&last, "stop")];
     }
@@ -141,4 +141,21 @@ async fn a_policy_that_leaves_bash_alone_is_served() {
     // What the model calls besides is no function of ours, so the client gets it.
     let types: Vec<&Value> = answer["content"].as_array().expect("blocks").iter().map(|block| &block["type"]).collect();
     assert!(types[0] == "tool_use" && types.contains(&&json!("bash_code_execution_tool_result")), "{answer}");
+}
+
+#[tokio::test]
+async fn of_a_sandbox_that_gives_no_report_the_block_says_what_is_known() {
+    let arguments = json!({"command": "view", "path": "no report"}).to_string();
+    let function = json!({"name": "text_editor_code_execution", "arguments": arguments});
+    let call = json!({"id": "call_1", "type": "function", "function": function});
+    let script = vec![
+        chat_whole(&json!({"role": "assistant", "content": null, "tool_calls": [call]}), "tool_calls"),
+        chat_whole(&json!({"role": "assistant", "content": "Done."}), "stop"),
+    ];
+    let bench = Bench::new(script, Limits::default()).await;
+    let reply = bench.ask(with_all(run_request(ApiFormat::ChatCompletions, &request(false)))).await.expect("an answer");
+    let answer: Value = serde_json::from_str(&reply.body).expect("JSON");
+    let expected = json!({"type": "text_editor_code_execution_view_result", "content": "seen\n", "file_type": "text",
+        "num_lines": null, "start_line": null, "total_lines": null});
+    assert_eq!(answer["content"][1]["content"], expected, "{answer}");
 }
