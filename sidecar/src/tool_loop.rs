@@ -19,7 +19,6 @@ use bytes::Bytes;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
-use decision::request::CodeTool;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
@@ -149,7 +148,7 @@ impl Engine {
     }
 
     fn driver(&self, asked: &RunRequest, wires: Wires, prepared: Prepared, reaper: Reaper) -> Driver {
-        let Prepared { request, tool_name, model, show, dropped: _, caller } = prepared;
+        let Prepared { request, functions, model, show, dropped: _, caller } = prepared;
         let writer = ClientWriter::new(WriterOptions {
             wire: wires.caller,
             streamed: asked.stream,
@@ -162,7 +161,7 @@ impl Engine {
             clock: Arc::clone(&self.clock),
         });
         let settings = Settings {
-            tool_name,
+            functions,
             max_turns: asked.run.max_iterations.max(1),
             max_calls: caller.max_calls.unwrap_or(usize::MAX),
             limits: self.limits,
@@ -247,14 +246,10 @@ fn check_served(run: &Run) -> Result<(), Problem> {
         let message = "containers are not kept between requests in this build: leave out `container`";
         return Err(Problem::invalid(message).with_param("container"));
     }
-    let refused = |message: &str| Err(Problem::new(ProblemKind::PermissionDenied, Origin::Caller, message));
-    if !run.tools.contains(&CodeTool::Python) {
-        return refused("the workspace's policy allows no tool that this build runs: have `code_execution` allowed");
-    }
     if run.image.is_some() {
-        return refused(
-            "the workspace's policy asks for a sandbox image, and this build has one for all: have it cleared",
-        );
+        let message =
+            "the workspace's policy asks for a sandbox image, and this build has one for all: have it cleared";
+        return Err(Problem::new(ProblemKind::PermissionDenied, Origin::Caller, message));
     }
     Ok(())
 }

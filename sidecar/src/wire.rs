@@ -1,6 +1,6 @@
 //! The wire formats: bytes to neutral events and back, requests of one wire to requests of another.
 //!
-//! INVARIANT: nothing here knows the network, the sandbox, or who runs what; a code tool is a name and a schema.
+//! INVARIANT: nothing here knows the network, the sandbox, or who runs what; a tool of ours is a name and a schema.
 
 pub mod chat_completions;
 pub mod code_tool;
@@ -13,5 +13,6 @@ pub mod reader;
 pub mod responses;
 pub mod served;
 pub mod sse;
+pub mod tools;
 pub mod usage;
 pub mod writer;

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::limits::Limits;
 use super::machine::{Input, NextTurn, Output, ToolLoop};
 use super::model_side::{self, Call, ModelSide, problem_of};
-use super::session::{self, Session};
+use super::session::{self, Finished, Session};
 use super::tally::Tally;
 use super::{failure, report};
 use crate::sandbox::SandboxError;
@@ -122,11 +122,11 @@ impl Driver {
                 // A stream has begun; the call that needs the session will be told.
                 if matches!(sink, Sink::Whole) && !self.session.has_run() { Err(problem) } else { Ok(()) }
             }
-            Happened::Sandbox(session::Happened::Finished(call, result)) => {
+            Happened::Sandbox(session::Happened::Finished(Finished { call, input, result })) => {
                 if let Err(error) = &result {
                     self.log(error, "code was not run");
                 }
-                let outcome = report::outcome(result, &self.limits);
+                let outcome = report::outcome(&input, result, &self.limits);
                 self.tell(Input::ToolFinished { call, outcome })
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) if answer.status.is_success() => {
@@ -198,9 +198,9 @@ impl Driver {
                 return self.writer.write(event).map_err(Halt::Stuck);
             }
             Output::OpenTurn(next) => return self.open_turn(next),
-            Output::StartTool { call, code } => {
+            Output::StartTool { call, input } => {
                 self.tally.code_run();
-                self.session.start(call, code);
+                self.session.start(call, input);
             }
             Output::CancelTools => self.session.cancel(),
             Output::Finish(ended) => {

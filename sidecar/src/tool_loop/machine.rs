@@ -4,17 +4,18 @@
 //! model calls than `max_turns` with the tool and one without; a `StartTool` is answered once.
 
 use decision::problem::{Origin, Problem, ProblemKind};
+use decision::request::CodeTool;
 
 use super::limits::Limits;
-use crate::wire::code_tool::{CodeArgument, NotCode};
+use crate::wire::code_tool::{Argument, CodeInput, Finished, Functions};
 use crate::wire::event::{BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Stop, TurnEvent};
 use crate::wire::usage::Usage;
 
 /// What the machine is told once.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Name of the function the model was given; calls of it are ours, all others the client's.
-    pub tool_name: String,
+    /// The functions the model was given; calls of them are ours, all others the client's.
+    pub functions: Functions,
     /// Model calls that may use the tool; one more without it closes the answer.
     pub max_turns: u32,
     /// Code calls that may run; when they have, the next model call closes the answer.
@@ -50,12 +51,12 @@ pub enum Input {
 pub enum Output {
     /// Call the model again.
     OpenTurn(NextTurn),
-    /// Run code.
+    /// Run a call.
     StartTool {
         /// Which call; counts from 0 over the request.
         call: usize,
-        /// The Python source.
-        code: String,
+        /// What it asks for.
+        input: CodeInput,
     },
     /// Stop whatever runs; its result is of no use.
     CancelTools,
@@ -122,14 +123,14 @@ struct ReadingTurn {
 struct Writing {
     call: usize,
     id: String,
-    argument: CodeArgument,
+    argument: Argument,
 }
 
 #[derive(Debug)]
 struct Written {
     call: usize,
     id: String,
-    code: Result<String, CodeFailure>,
+    input: Result<CodeInput, CodeFailure>,
 }
 
 #[derive(Debug)]
@@ -207,38 +208,47 @@ impl ReadingTurn {
 
     fn block(&mut self, event: BlockEvent, ledger: &mut Ledger, out: &mut Vec<Output>) {
         match (event, &mut self.writing) {
-            (BlockEvent::Start(BlockKind::Call { id, name }, _), None) if name == ledger.settings.tool_name => {
-                let call = ledger.calls;
-                ledger.calls += 1;
-                self.writing =
-                    Some(Writing { call, id, argument: CodeArgument::new(ledger.settings.limits.max_argument_bytes) });
-                out.push(Output::Emit(ClientEvent::CodeStart { call }));
+            (BlockEvent::Start(BlockKind::Call { id, name }, raw), None) => {
+                if let Some(tool) = ledger.settings.functions.tool(&name) {
+                    self.start_writing(id, tool, ledger, out);
+                } else {
+                    self.client_called = true;
+                    let block = BlockEvent::Start(BlockKind::Call { id, name }, raw);
+                    out.push(Output::Emit(ClientEvent::Block(block)));
+                }
             }
             (BlockEvent::Delta(Delta::Arguments(piece), _), Some(writing)) => {
-                let code = writing.argument.feed(&piece);
-                if !code.is_empty() {
-                    out.push(Output::Emit(ClientEvent::CodeDelta { call: writing.call, code: code.to_owned() }));
+                let text = writing.argument.feed(&piece);
+                if !text.is_empty() {
+                    out.push(Output::Emit(ClientEvent::CodeDelta { call: writing.call, text: text.to_owned() }));
                 }
             }
             (BlockEvent::Delta(..), Some(_)) => {}
             (BlockEvent::Stop(_) | BlockEvent::Start(..), Some(_)) => self.stop_writing(ledger, out),
-            (event, None) => {
-                self.client_called |= matches!(event, BlockEvent::Start(BlockKind::Call { .. }, _));
-                out.push(Output::Emit(ClientEvent::Block(event)));
-            }
+            (event, None) => out.push(Output::Emit(ClientEvent::Block(event))),
         }
+    }
+
+    fn start_writing(&mut self, id: String, tool: CodeTool, ledger: &mut Ledger, out: &mut Vec<Output>) {
+        let call = ledger.calls;
+        ledger.calls += 1;
+        let argument = Argument::new(tool, ledger.settings.limits.max_argument_bytes);
+        self.writing = Some(Writing { call, id, argument });
+        out.push(Output::Emit(ClientEvent::CodeStart { call, tool }));
     }
 
     fn stop_writing(&mut self, ledger: &mut Ledger, out: &mut Vec<Output>) {
         let Some(Writing { call, id, argument }) = self.writing.take() else { return };
+        let Finished { shown, mut input } = argument.finish();
+        if !shown.is_empty() {
+            out.push(Output::Emit(ClientEvent::CodeDelta { call, text: shown }));
+        }
         let Settings { max_calls, limits, .. } = &ledger.settings;
-        let code = if self.calls.len() < limits.max_calls_per_turn && ledger.runnable < *max_calls {
-            argument.finish().map_err(|NotCode| CodeFailure::InvalidInput)
-        } else {
-            Err(CodeFailure::TooMany)
-        };
-        ledger.runnable += usize::from(code.is_ok());
-        self.calls.push(Written { call, id, code });
+        if self.calls.len() >= limits.max_calls_per_turn || ledger.runnable >= *max_calls {
+            input = Err(CodeFailure::TooMany);
+        }
+        ledger.runnable += usize::from(input.is_ok());
+        self.calls.push(Written { call, id, input });
         out.push(Output::Emit(ClientEvent::CodeStop { call }));
     }
 
@@ -250,8 +260,8 @@ impl ReadingTurn {
         }
         if self.closing || ended.stop != Stop::ToolUse {
             // The model would never see these results, so nothing runs.
-            for Written { call, code, .. } in self.calls {
-                let failure = code.err().unwrap_or(CodeFailure::Unavailable);
+            for Written { call, input, .. } in self.calls {
+                let failure = input.err().unwrap_or(CodeFailure::Unavailable);
                 let outcome = CodeOutcome::Failed(failure);
                 out.push(Output::Emit(ClientEvent::CodeResult { call, outcome }));
             }
@@ -261,11 +271,11 @@ impl ReadingTurn {
             return ledger.finish(ended, out);
         }
         let mut tools = Executing { calls: Vec::new(), told: 0, last: self.client_called.then_some(ended) };
-        for Written { call, id, code } in self.calls {
-            let outcome = match code {
-                Ok(code) => {
+        for Written { call, id, input } in self.calls {
+            let outcome = match input {
+                Ok(input) => {
                     ledger.ran = true;
-                    out.push(Output::StartTool { call, code });
+                    out.push(Output::StartTool { call, input });
                     None
                 }
                 Err(failure) => Some(CodeOutcome::Failed(failure)),

@@ -1,27 +1,70 @@
 //! What the model is told about an execution, and how a sandbox's answer becomes an outcome.
 
+use std::borrow::Cow;
+
 use super::limits::Limits;
-use crate::sandbox::{ExecutionResult, SandboxError};
+use crate::sandbox::{EditorCommand, EditorFault, EditorReport, ExecutionResult, SandboxError, ToolInput};
 use crate::wire::code_tool::ERROR_MARK;
-use crate::wire::event::{CodeFailure, CodeOutcome};
+use crate::wire::event::{CodeFailure, CodeOutcome, Edit, Hunk, ViewedLines};
+
+/// Return code of what was stopped at its time limit.
+const STOPPED: i32 = 124;
+/// Return code of what was killed with its session.
+const KILLED: i32 = 137;
+/// What the model is told of an input that the sandbox did not take.
+const REFUSED: &str = "the sandbox takes no such input; it may be too long";
 
 /// The outcome of an execution, its texts cut to the limit.
-pub(super) fn outcome(result: Result<ExecutionResult, SandboxError>, limits: &Limits) -> CodeOutcome {
-    match result {
-        Ok(ExecutionResult { stdout, stderr, return_code, .. }) => CodeOutcome::Ran {
-            stdout: cut(stdout, limits.max_result_bytes),
-            stderr: cut(stderr, limits.max_result_bytes),
-            return_code,
-        },
-        Err(error) => CodeOutcome::Failed(failure(&error)),
+pub(super) fn outcome(
+    input: &ToolInput,
+    result: Result<ExecutionResult, SandboxError>,
+    limits: &Limits,
+) -> CodeOutcome {
+    let ExecutionResult { stdout, stderr, return_code, editor, files: _ } = match result {
+        Ok(result) => result,
+        Err(error) => return CodeOutcome::Failed(failure(&error)),
+    };
+    let (stdout, stderr) = (cut(stdout, limits.max_result_bytes), cut(stderr, limits.max_result_bytes));
+    let ToolInput::TextEditor(command) = input else { return CodeOutcome::Ran { stdout, stderr, return_code } };
+    match edit(command, editor, return_code) {
+        Ok(edit) => CodeOutcome::Edited { text: stdout, note: stderr, edit },
+        Err(failure) => {
+            let message = [stderr, stdout].into_iter().find(|text| !text.trim().is_empty());
+            let message =
+                message.map_or_else(|| failure_words(failure).into_owned(), |text| text.trim_end().to_owned());
+            CodeOutcome::EditFailed { failure, message }
+        }
     }
+}
+
+/// What an act came to. A contract-v1 server gives no report, only a return code.
+fn edit(command: &EditorCommand, report: Option<EditorReport>, return_code: i32) -> Result<Edit, CodeFailure> {
+    Ok(match (report, command) {
+        (Some(EditorReport::Failed(EditorFault::FileNotFound)), _) => return Err(CodeFailure::FileNotFound),
+        (Some(EditorReport::Failed(EditorFault::InvalidInput)), _) => return Err(CodeFailure::InvalidInput(REFUSED)),
+        (Some(EditorReport::Failed(EditorFault::Unavailable)), _) => return Err(CodeFailure::Unavailable),
+        (Some(EditorReport::Viewed { start_line, num_lines, total_lines }), _) => {
+            Edit::Viewed(Some(ViewedLines { start: start_line, count: num_lines, total: total_lines }))
+        }
+        (Some(EditorReport::Listed { .. }), _) => Edit::Viewed(None),
+        (Some(EditorReport::Created { is_file_update }), _) => Edit::Created { is_file_update },
+        (Some(EditorReport::Edited { old_start, old_lines, new_start, new_lines, lines }), _) => {
+            Edit::Replaced(Some(Hunk { old_start, old_lines, new_start, new_lines, lines }))
+        }
+        (None, _) if return_code == STOPPED => return Err(CodeFailure::TimedOut),
+        (None, _) if return_code == KILLED => return Err(CodeFailure::Unavailable),
+        (None, _) if return_code != 0 => return Err(CodeFailure::InvalidInput(REFUSED)),
+        (None, EditorCommand::View { .. }) => Edit::Viewed(None),
+        (None, EditorCommand::Create { .. }) => Edit::Created { is_file_update: false },
+        (None, EditorCommand::StrReplace { .. } | EditorCommand::Insert { .. }) => Edit::Replaced(None),
+    })
 }
 
 fn failure(error: &SandboxError) -> CodeFailure {
     match error {
         SandboxError::AtCapacity { .. } => CodeFailure::TooMany,
         SandboxError::TimedOut => CodeFailure::TimedOut,
-        SandboxError::Refused { .. } => CodeFailure::InvalidInput,
+        SandboxError::Refused { .. } => CodeFailure::InvalidInput(REFUSED),
         SandboxError::UnknownSession | SandboxError::Unauthorized | SandboxError::Unreachable { .. } => {
             CodeFailure::Unavailable
         }
@@ -32,6 +75,8 @@ fn failure(error: &SandboxError) -> CodeFailure {
 pub(super) fn text_for_model(outcome: &CodeOutcome) -> (String, bool) {
     let (stdout, stderr, return_code) = match outcome {
         CodeOutcome::Failed(failure) => return (format!("{ERROR_MARK}{}", failure_words(*failure)), true),
+        CodeOutcome::EditFailed { message, .. } => return (format!("{ERROR_MARK}{message}"), true),
+        CodeOutcome::Edited { text, note, edit } => return (edited(text, note, edit), false),
         CodeOutcome::Ran { stdout, stderr, return_code } => (stdout, stderr, *return_code),
     };
     let is_error = return_code != 0;
@@ -49,16 +94,32 @@ pub(super) fn text_for_model(outcome: &CodeOutcome) -> (String, bool) {
     (text, is_error)
 }
 
-fn failure_words(failure: CodeFailure) -> &'static str {
-    match failure {
-        CodeFailure::InvalidInput => {
-            "The call was not run: its arguments must be one JSON object of the form {\"code\": \"<Python source>\"} \
-             and the code must not be empty or too long."
-        }
+/// A view in part is told with the numbers of its lines, which do not stand in it.
+fn edited(text: &str, note: &str, edit: &Edit) -> String {
+    let mut told = String::new();
+    if let Edit::Viewed(Some(ViewedLines { start, count, total })) = edit
+        && count < total
+    {
+        let last = start.saturating_add(*count).saturating_sub(1);
+        told.extend(["lines ", &start.to_string(), " to ", &last.to_string(), " of ", &total.to_string(), ":\n"]);
+    }
+    let seen = if text.is_empty() { "There is nothing in it." } else { text };
+    told.push_str(seen);
+    if !note.is_empty() {
+        let line_end = if told.ends_with('\n') { "" } else { "\n" };
+        told.extend([line_end, note]);
+    }
+    told
+}
+
+fn failure_words(failure: CodeFailure) -> Cow<'static, str> {
+    Cow::Borrowed(match failure {
+        CodeFailure::InvalidInput(what) => return format!("The call was not run: {what}.").into(),
+        CodeFailure::FileNotFound => "There is no such file or directory.",
         CodeFailure::Unavailable => "The code was not run, or its result is lost: the sandbox is unavailable.",
         CodeFailure::TooMany => "The code was not run: too many calls at once. Make fewer calls.",
         CodeFailure::TimedOut => "The code was stopped: it did not finish within the time limit.",
-    }
+    })
 }
 
 /// Cuts on a character's border and says how much there was.
@@ -82,7 +143,8 @@ mod tests {
         let result =
             ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, ..ExecutionResult::default() };
         let limits = Limits { max_result_bytes: 8, ..Limits::default() };
-        let (text, is_error) = text_for_model(&outcome(Ok(result), &limits));
+        let input = ToolInput::Python { code: String::new() };
+        let (text, is_error) = text_for_model(&outcome(&input, Ok(result), &limits));
         expected.assert_eq(&text);
         assert_eq!(is_error, return_code != 0);
     }
@@ -136,5 +198,77 @@ mod tests {
             [cut: 9 bytes in all]
             return code: 0"]],
         );
+    }
+
+    /// What the model reads of an act of the editor, and what the outcome is.
+    fn check_edit(command: EditorCommand, result: ExecutionResult, expected: Expect) -> CodeOutcome {
+        let outcome = outcome(&ToolInput::TextEditor(command), Ok(result), &Limits::default());
+        let (text, is_error) = text_for_model(&outcome);
+        expected.assert_eq(&text);
+        assert_eq!(is_error, !matches!(outcome, CodeOutcome::Edited { .. }));
+        outcome
+    }
+
+    fn ended(stdout: &str, stderr: &str, return_code: i32, editor: Option<EditorReport>) -> ExecutionResult {
+        ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, editor, files: Vec::new() }
+    }
+
+    fn view() -> EditorCommand {
+        EditorCommand::View { path: "a".to_owned(), range: None }
+    }
+
+    #[test]
+    fn a_view_in_part_is_told_with_its_place() {
+        let part = EditorReport::Viewed { start_line: 2, num_lines: 2, total_lines: 9 };
+        check_edit(
+            view(),
+            ended("b\nc\n", "The view was cut.", 0, Some(part)),
+            expect![[r"
+                lines 2 to 3 of 9:
+                b
+                c
+                The view was cut."]],
+        );
+        let all = EditorReport::Viewed { start_line: 1, num_lines: 1, total_lines: 1 };
+        check_edit(view(), ended("b", "", 0, Some(all)), expect!["b"]);
+        check_edit(
+            view(),
+            ended("", "", 0, Some(EditorReport::Listed { entries: 0 })),
+            expect!["There is nothing in it."],
+        );
+    }
+
+    #[test]
+    fn an_act_that_failed_says_why() {
+        let missing = Some(EditorReport::Failed(EditorFault::FileNotFound));
+        let outcome =
+            check_edit(view(), ended("", "no such file: a\n", 1, missing), expect!["[tool error] no such file: a"]);
+        assert!(matches!(outcome, CodeOutcome::EditFailed { failure: CodeFailure::FileNotFound, .. }), "{outcome:?}");
+        let stopped = check_edit(
+            view(),
+            ended("", "", STOPPED, None),
+            expect!["[tool error] The code was stopped: it did not finish within the time limit."],
+        );
+        assert!(matches!(stopped, CodeOutcome::EditFailed { failure: CodeFailure::TimedOut, .. }), "{stopped:?}");
+        let killed = outcome_of(ended("", "", KILLED, None));
+        assert!(matches!(killed, CodeOutcome::EditFailed { failure: CodeFailure::Unavailable, .. }), "{killed:?}");
+    }
+
+    fn outcome_of(result: ExecutionResult) -> CodeOutcome {
+        outcome(&ToolInput::TextEditor(view()), Ok(result), &Limits::default())
+    }
+
+    #[test]
+    fn a_server_that_gives_no_report_is_taken_by_its_return_code() {
+        let create = EditorCommand::Create { path: "a".to_owned(), text: String::new() };
+        let created = check_edit(create, ended("File created", "", 0, None), expect!["File created"]);
+        let expected = Edit::Created { is_file_update: false };
+        assert!(matches!(created, CodeOutcome::Edited { edit, .. } if edit == expected));
+        let refused = check_edit(view(), ended("not text", "", 1, None), expect!["[tool error] not text"]);
+        assert!(
+            matches!(refused, CodeOutcome::EditFailed { failure: CodeFailure::InvalidInput(_), .. }),
+            "{refused:?}"
+        );
+        assert!(matches!(outcome_of(ended("b", "", 0, None)), CodeOutcome::Edited { edit: Edit::Viewed(None), .. }));
     }
 }

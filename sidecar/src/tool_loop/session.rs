@@ -1,4 +1,4 @@
-//! The sandbox side of one request: a session opened while the model writes its first code, and its calls one at a time.
+//! The sandbox side of one request: a session opened while the model writes its first call, and its calls one at a time.
 //! A request that runs no code takes none, however long its model is silent.
 //!
 //! INVARIANT: dropping this stops the code and gives the session back, also one that is only now being opened.
@@ -12,7 +12,10 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::sandbox::{ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SessionSpec, ToolInput};
+use crate::sandbox::{
+    EditorCommand, ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SessionSpec, ToolInput, ViewRange,
+};
+use crate::wire::code_tool::CodeInput;
 
 /// One request's sandbox.
 pub(super) struct Session {
@@ -22,10 +25,17 @@ pub(super) struct Session {
     request_id: String,
     spec: SessionSpec,
     state: State,
-    /// Calls that wait for the one before them: they share an interpreter.
-    waiting: VecDeque<(usize, String)>,
+    /// Calls that wait for the one before them: they share a workspace, and a session takes one at a time.
+    waiting: VecDeque<(usize, ToolInput)>,
     has_run: bool,
-    running: Option<BoxFuture<'static, (usize, Result<ExecutionResult, SandboxError>)>>,
+    running: Option<BoxFuture<'static, Finished>>,
+}
+
+/// A call that is over.
+pub(super) struct Finished {
+    pub(super) call: usize,
+    pub(super) input: ToolInput,
+    pub(super) result: Result<ExecutionResult, SandboxError>,
 }
 
 enum State {
@@ -40,7 +50,7 @@ pub(super) enum Happened {
     /// No session could be opened. Told once.
     NotOpened(SandboxError),
     /// A call is over.
-    Finished(usize, Result<ExecutionResult, SandboxError>),
+    Finished(Finished),
 }
 
 impl Session {
@@ -72,8 +82,8 @@ impl Session {
     }
 
     /// Takes a call.
-    pub(super) fn start(&mut self, call: usize, code: String) {
-        self.waiting.push_back((call, code));
+    pub(super) fn start(&mut self, call: usize, input: CodeInput) {
+        self.waiting.push_back((call, tool_input(input)));
         self.prepare();
     }
 
@@ -103,17 +113,17 @@ impl Session {
                 }
             }
             if let Some(running) = &mut self.running {
-                let (call, result) = running.await;
+                let finished = running.await;
                 self.running = None;
                 if let Err(SandboxError::UnknownSession | SandboxError::TimedOut | SandboxError::Unreachable { .. }) =
-                    &result
+                    &finished.result
                 {
                     self.state = State::None;
                     if !self.waiting.is_empty() {
                         self.prepare();
                     }
                 }
-                return Happened::Finished(call, result);
+                return Happened::Finished(finished);
             }
             let next = match &self.state {
                 State::Open(lease) => self.waiting.pop_front().map(|next| (Arc::clone(lease), next)),
@@ -121,31 +131,42 @@ impl Session {
                 State::None => None,
             };
             match next {
-                Some((lease, (call, code))) => {
+                Some((lease, (call, input))) => {
                     self.has_run = true;
-                    self.running = Some(self.execution(lease, call, code));
+                    self.running = Some(self.execution(lease, call, input));
                 }
                 None => match self.waiting.pop_front() {
-                    Some((call, _)) => return Happened::Finished(call, Err(SandboxError::UnknownSession)),
+                    Some((call, input)) => {
+                        let result = Err(SandboxError::UnknownSession);
+                        return Happened::Finished(Finished { call, input, result });
+                    }
                     None => std::future::pending().await,
                 },
             }
         }
     }
 
-    fn execution(
-        &self,
-        lease: Arc<Lease>,
-        call: usize,
-        code: String,
-    ) -> BoxFuture<'static, (usize, Result<ExecutionResult, SandboxError>)> {
-        let request = ExecutionRequest {
-            input: ToolInput::Python { code },
-            timeout: self.timeout,
-            call_id: format!("{}-{call}", self.request_id),
-        };
-        async move { (call, lease.execute(&request).await) }.boxed()
+    fn execution(&self, lease: Arc<Lease>, call: usize, input: ToolInput) -> BoxFuture<'static, Finished> {
+        let request = ExecutionRequest { input, timeout: self.timeout, call_id: format!("{}-{call}", self.request_id) };
+        async move {
+            let result = lease.execute(&request).await;
+            Finished { call, input: request.input, result }
+        }
+        .boxed()
     }
+}
+
+/// What the model asks for, in the sandbox's words.
+fn tool_input(input: CodeInput) -> ToolInput {
+    ToolInput::TextEditor(match input {
+        CodeInput::Python(code) => return ToolInput::Python { code },
+        CodeInput::Bash(command) => return ToolInput::Bash { command },
+        CodeInput::View { path, lines } => {
+            EditorCommand::View { path, range: lines.map(|(first, last)| ViewRange { first, last }) }
+        }
+        CodeInput::Create { path, text } => EditorCommand::Create { path, text },
+        CodeInput::StrReplace { path, old, new } => EditorCommand::StrReplace { path, old, new },
+    })
 }
 
 /// Opens a session in a task of its own: half-made sessions must not be dropped, only finished ones are given back.

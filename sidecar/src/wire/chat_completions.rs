@@ -6,6 +6,7 @@ mod members;
 mod reader;
 mod request;
 mod stream;
+mod tools;
 mod translate;
 mod turn;
 mod writer;

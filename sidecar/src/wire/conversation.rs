@@ -117,6 +117,6 @@ pub enum Choice {
     None,
     /// This one of the caller's.
     Function(String),
-    /// The code tool.
+    /// Any of our functions.
     Code,
 }

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use decision::request::CodeTool;
 use serde_json::{Map, Value};
 
 use super::usage::Usage;
@@ -128,7 +129,7 @@ pub enum Stop {
     Other(String),
 }
 
-/// One thing a client is told. `call` numbers the code calls of the whole request from 0.
+/// One thing a client is told. `call` numbers the calls of our functions in the whole request from 0.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// The answer begins; once.
@@ -137,24 +138,27 @@ pub enum ClientEvent {
     Block(BlockEvent),
     /// A frame outside every block.
     Aside(Aside),
-    /// The model began to write code.
+    /// The model began to write a call.
     CodeStart {
         /// Which call.
         call: usize,
+        /// Of which tool.
+        tool: CodeTool,
     },
-    /// More of the code.
+    /// More of its input.
     CodeDelta {
         /// Which call.
         call: usize,
-        /// The code itself, unescaped.
-        code: String,
+        /// Python source or a shell command itself, unescaped; of the text editor the whole input at once, one JSON
+        /// object.
+        text: String,
     },
-    /// The code is complete.
+    /// Its input is complete.
     CodeStop {
         /// Which call.
         call: usize,
     },
-    /// What became of the code.
+    /// What became of it.
     CodeResult {
         /// Which call.
         call: usize,
@@ -163,7 +167,7 @@ pub enum ClientEvent {
     },
 }
 
-/// What became of a piece of code.
+/// What became of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CodeOutcome {
     /// It ran. A failing program is one of these.
@@ -175,15 +179,73 @@ pub enum CodeOutcome {
         /// 0 is success.
         return_code: i32,
     },
+    /// The text editor did what it was asked.
+    Edited {
+        /// What was viewed, or a sentence about a change.
+        text: String,
+        /// What a view left out; may be empty.
+        note: String,
+        /// What it came to.
+        edit: Edit,
+    },
+    /// The text editor did not.
+    EditFailed {
+        /// Why, in a word.
+        failure: CodeFailure,
+        /// Why, and what to change.
+        message: String,
+    },
     /// It did not run, or nobody knows how it ended.
     Failed(CodeFailure),
 }
 
-/// Why code gave no result; a closed list, each with a name on every wire.
+/// What an act of the text editor came to, as far as the sandbox says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// A file or a directory was shown; these lines of a file, if it is known which.
+    Viewed(Option<ViewedLines>),
+    /// A file was written whole.
+    Created {
+        /// There was one before; unknown is no.
+        is_file_update: bool,
+    },
+    /// A part of a file was replaced.
+    Replaced(Option<Hunk>),
+}
+
+/// Lines of a file, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViewedLines {
+    /// The first one shown.
+    pub start: u32,
+    /// How many are shown.
+    pub count: u32,
+    /// How many the file has.
+    pub total: u32,
+}
+
+/// The place of a replacement, lines counted from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hunk {
+    /// First line replaced.
+    pub old_start: u32,
+    /// Lines replaced.
+    pub old_lines: u32,
+    /// First line put there.
+    pub new_start: u32,
+    /// Lines put there.
+    pub new_lines: u32,
+    /// The old lines with a `-` before each, then the new ones with a `+`; nothing if too long.
+    pub lines: Option<Vec<String>>,
+}
+
+/// Why a call gave no result; a closed list, each with a name on every wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeFailure {
-    /// What the model wrote is no call of the tool.
-    InvalidInput,
+    /// What the model wrote is no call of the tool; the text says what it must change.
+    InvalidInput(&'static str),
+    /// The text editor finds no such file.
+    FileNotFound,
     /// The sandbox gave no answer.
     Unavailable,
     /// The sandbox, or a limit of this request, takes no more calls.
@@ -196,7 +258,8 @@ impl CodeFailure {
     /// The word by which clients know it.
     pub fn code(self) -> &'static str {
         match self {
-            Self::InvalidInput => "invalid_tool_input",
+            Self::InvalidInput(_) => "invalid_tool_input",
+            Self::FileNotFound => "file_not_found",
             Self::Unavailable => "unavailable",
             Self::TooMany => "too_many_requests",
             Self::TimedOut => "execution_time_exceeded",

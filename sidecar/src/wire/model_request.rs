@@ -5,6 +5,8 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use super::code_tool::Functions;
+
 /// The parts of a request body that the loop puts together.
 #[derive(Debug, Clone, Default)]
 pub struct ModelRequest {
@@ -42,8 +44,8 @@ pub struct Show {
 pub struct Prepared {
     /// What the model is sent.
     pub request: ModelRequest,
-    /// Name the model knows the code tool by.
-    pub tool_name: String,
+    /// Our functions, by the names that the model knows them by.
+    pub functions: Functions,
     /// Name of the model as the caller wrote it.
     pub model: String,
     /// What the caller asked to see.

@@ -6,6 +6,7 @@ mod items;
 mod reader;
 mod request;
 mod settings;
+mod tools;
 mod translate;
 mod writer;
 

@@ -89,14 +89,15 @@ async fn keywords_of_a_provider_get_native_blocks_and_our_own_gets_text() {
 }
 
 #[tokio::test]
-async fn several_declarations_become_one_tool() {
+async fn several_declarations_become_one_set_of_tools() {
     let stack = shared().await;
     let tag = tag();
     let tools = [DATED, "code_execution", "code_interpreter", OWN];
     let answer = stack.send(ask(&question("messages--code-once", &tag, &tools))).await;
     assert!(ran_here(&answer.json()), "{}", answer.text());
     let given = seen(&stack, &tag).await[0].json()["tools"].clone();
-    assert_eq!(given.as_array().map(Vec::len), Some(1), "{given}");
+    let names: Vec<&Value> = given.as_array().into_iter().flatten().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["code_execution", "bash_code_execution", "text_editor_code_execution"], "{given}");
 }
 
 #[tokio::test]

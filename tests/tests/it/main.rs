@@ -22,5 +22,6 @@ mod routing;
 mod sdk;
 mod support;
 mod table;
+mod three_tools;
 mod tidy;
 mod wasm;

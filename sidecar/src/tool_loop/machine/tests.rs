@@ -6,7 +6,22 @@ use crate::wire::event::Opened;
 
 fn settings(max_turns: u32) -> Settings {
     let limits = Limits { max_calls_per_turn: 3, ..Limits::default() };
-    Settings { tool_name: "code_execution".to_owned(), max_turns, max_calls: usize::MAX, limits }
+    Settings { functions: functions(), max_turns, max_calls: usize::MAX, limits }
+}
+
+/// All three tools, bash under another name.
+fn functions() -> Functions {
+    let run = decision::decide::Run {
+        dialect: decision::decide::Dialect::Native,
+        claimed: Vec::new(),
+        tools: vec![CodeTool::Python, CodeTool::Bash, CodeTool::TextEditor],
+        max_iterations: 10,
+        exec_timeout_s: 60,
+        purpose_hint: None,
+        image: None,
+        container: None,
+    };
+    Functions::of(&run, ["bash_code_execution"].into_iter())
 }
 
 /// One block of a scripted turn.
@@ -14,6 +29,8 @@ fn settings(max_turns: u32) -> Settings {
 enum Block {
     Text(String),
     Code(String),
+    Bash(String),
+    View(String),
     Garbage(String),
     Client(String),
 }
@@ -28,6 +45,8 @@ fn a_block() -> impl Strategy<Value = Block> {
     prop_oneof![
         "[a-z ]{0,12}".prop_map(Block::Text),
         "[a-z\"\\\\\né]{1,12}".prop_map(|code| Block::Code(format!("x{code}"))),
+        "[a-z\"\\\\\né]{1,12}".prop_map(|command| Block::Bash(format!("x{command}"))),
+        "[a-z/\"]{0,12}".prop_map(Block::View),
         "[a-z{}\":]{0,12}".prop_map(Block::Garbage),
         "[a-z]{1,6}".prop_map(Block::Client),
     ]
@@ -44,6 +63,13 @@ fn events(turn: &Turn, piece: usize) -> Vec<TurnEvent> {
         let (kind, text) = match block {
             Block::Text(text) => (BlockKind::Text, text.clone()),
             Block::Code(code) => (call("code_execution", position), serde_json::json!({"code": code}).to_string()),
+            Block::Bash(command) => {
+                (call("otari_bash_code_execution_1", position), serde_json::json!({"command": command}).to_string())
+            }
+            Block::View(path) => (
+                call("text_editor_code_execution", position),
+                serde_json::json!({"command": "view", "path": path, "unknown": path}).to_string(),
+            ),
             Block::Garbage(text) => (call("code_execution", position), text.clone()),
             Block::Client(text) => (call("lookup", position), format!("{{\"q\":\"{text}\"}}")),
         };
@@ -94,9 +120,10 @@ fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
             machine = machine.handle(input, &mut outputs);
             for output in outputs {
                 match &output {
-                    Output::StartTool { call, code } => {
+                    Output::StartTool { call, input } => {
                         started.push(*call);
-                        let outcome = CodeOutcome::Ran { stdout: code.clone(), stderr: String::new(), return_code: 0 };
+                        let stdout = format!("{input:?}");
+                        let outcome = CodeOutcome::Ran { stdout, stderr: String::new(), return_code: 0 };
                         inputs.push_back(Input::ToolFinished { call: *call, outcome: outcome.clone() });
                         // A second answer must change nothing.
                         inputs.push_back(Input::ToolFinished { call: *call, outcome });
@@ -121,7 +148,7 @@ fn seen(run: &Run) -> Vec<String> {
     for output in &run.outputs {
         let piece = match output {
             Output::Emit(ClientEvent::Block(BlockEvent::Delta(Delta::Text(p) | Delta::Arguments(p), _))) => Some(p),
-            Output::Emit(ClientEvent::CodeDelta { code, .. }) => Some(code),
+            Output::Emit(ClientEvent::CodeDelta { text, .. }) => Some(text),
             _ => None,
         };
         match (piece, output) {
@@ -158,7 +185,7 @@ proptest! {
                 }
                 Output::Fail(_) => terminals += 1,
                 Output::Emit(ClientEvent::Opened(_)) => opened += 1,
-                Output::Emit(ClientEvent::CodeStart { call }) => {
+                Output::Emit(ClientEvent::CodeStart { call, .. }) => {
                     prop_assert_eq!(*call, next_call);
                     next_call += 1;
                     unanswered.insert(*call);
@@ -218,6 +245,40 @@ fn code(text: &str) -> Block {
     Block::Code(text.to_owned())
 }
 
+#[test]
+fn each_tool_is_known_by_its_name_and_shown_as_it_is_run() {
+    let blocks = vec![code("a"), Block::Bash("ls".to_owned()), Block::View("a.txt".to_owned())];
+    let run = play(&[turn(Stop::ToolUse, blocks), turn(Stop::EndTurn, vec![])], 5, 2);
+    let starts: Vec<CodeTool> = run
+        .outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::Emit(ClientEvent::CodeStart { tool, .. }) => Some(*tool),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(starts, [CodeTool::Python, CodeTool::Bash, CodeTool::TextEditor]);
+    let shown = |wanted: usize| {
+        let deltas = run.outputs.iter().filter_map(|output| match output {
+            Output::Emit(ClientEvent::CodeDelta { call, text }) if *call == wanted => Some(text.as_str()),
+            _ => None,
+        });
+        deltas.collect::<Vec<&str>>()
+    };
+    assert_eq!((shown(0).concat(), shown(1).concat()), ("a".to_owned(), "ls".to_owned()));
+    assert_eq!(shown(2), [r#"{"command":"view","path":"a.txt"}"#]);
+    let inputs: Vec<&CodeInput> = run
+        .outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::StartTool { input, .. } => Some(input),
+            _ => None,
+        })
+        .collect();
+    let view = CodeInput::View { path: "a.txt".to_owned(), lines: None };
+    assert_eq!(inputs, [&CodeInput::Python("a".to_owned()), &CodeInput::Bash("ls".to_owned()), &view]);
+}
+
 fn turn(stop: Stop, blocks: Vec<Block>) -> Turn {
     Turn { blocks, stop }
 }
@@ -251,8 +312,16 @@ fn in_a_mixed_turn_our_calls_run_and_the_client_gets_its_own() {
 fn a_call_cut_by_the_token_limit_is_answered_and_not_run() {
     let run = play(&[turn(Stop::MaxTokens, vec![Block::Garbage("{\"code\": \"pri".to_owned())])], 5, 100);
     assert!(!run.outputs.iter().any(|output| matches!(output, Output::StartTool { .. })));
-    let failed = CodeOutcome::Failed(CodeFailure::InvalidInput);
-    assert!(run.outputs.contains(&Output::Emit(ClientEvent::CodeResult { call: 0, outcome: failed })));
+    let is_refused = |output: &Output| {
+        matches!(
+            output,
+            Output::Emit(ClientEvent::CodeResult {
+                call: 0,
+                outcome: CodeOutcome::Failed(CodeFailure::InvalidInput(_)),
+            })
+        )
+    };
+    assert!(run.outputs.iter().any(is_refused));
     assert!(matches!(run.outputs.last(), Some(Output::Finish(ended)) if ended.stop == Stop::MaxTokens));
 }
 

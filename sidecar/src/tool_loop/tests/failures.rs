@@ -7,7 +7,6 @@ use std::time::Duration;
 use decision::decide::Run;
 use decision::format::{ApiFormat, Vocabulary};
 use decision::problem::ProblemKind;
-use decision::request::CodeTool;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
@@ -206,6 +205,5 @@ async fn what_a_run_asks_for_and_no_build_gives_is_refused_by_name() {
     };
     let container = refused(|run| run.container = Some("otari_cntr_1".to_owned())).await;
     assert_eq!(container, (400, Some("container".to_owned())));
-    assert_eq!(refused(|run| run.tools = vec![CodeTool::Bash]).await, (403, None));
     assert_eq!(refused(|run| run.image = Some("img".to_owned())).await, (403, None));
 }

@@ -1,4 +1,4 @@
-//! A model that answers from a script over real HTTP, and a sandbox that knows what a few programs print.
+//! A model that answers from a script over real HTTP, requests to it, and what came of them.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,8 +11,7 @@ use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
 use decision::problem::Problem;
 use decision::request::{CodeTool, Keyword, ToolDeclaration};
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt as _, StreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -20,12 +19,10 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
+use super::canned::Canned;
 use crate::clock::Clock;
 use crate::ids::IdSource;
-use crate::sandbox::{
-    Capability, ExecutionRequest, ExecutionResult, Reaper, SandboxBackend, SandboxError, SessionId, SessionSpec,
-    ToolInput,
-};
+use crate::sandbox::Reaper;
 use crate::tool_loop::{Engine, Limits, LoopReply, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
 
@@ -145,79 +142,6 @@ struct Dropped(Arc<Notify>);
 impl Drop for Dropped {
     fn drop(&mut self) {
         self.0.notify_one();
-    }
-}
-
-/// Knows a few programs by their text.
-#[derive(Debug, Default)]
-pub(super) struct Canned {
-    /// Why no session is to be had.
-    pub(super) closed: Mutex<Option<SandboxError>>,
-    pub(super) created: AtomicU64,
-    /// Told when a session is destroyed.
-    pub(super) destroyed: Notify,
-    /// Told when `hang` runs.
-    pub(super) hanging: Notify,
-    /// Lets `wait` end.
-    pub(super) go_on: Notify,
-    pub(super) ran: Mutex<Vec<String>>,
-}
-
-impl SandboxBackend for Canned {
-    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
-        async move {
-            if let Some(error) = lock(&self.closed).take() {
-                return Err(error);
-            }
-            Ok(SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string()))
-        }
-        .boxed()
-    }
-
-    fn execute<'a>(
-        &'a self,
-        _session: &'a SessionId,
-        request: &'a ExecutionRequest,
-    ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>> {
-        async move {
-            let ToolInput::Python { code } = &request.input else { panic!("not Python: {request:?}") };
-            lock(&self.ran).push(code.clone());
-            let (stdout, stderr, return_code) = match code.as_str() {
-                "print(6*7)" => ("42\n", "", 0),
-                "1/0" => ("", "ZeroDivisionError: division by zero\n", 1),
-                "warn()" => ("", "DeprecationWarning\n", 0),
-                "lost()" => return Err(SandboxError::UnknownSession),
-                "slow()" => return Err(SandboxError::TimedOut),
-                "hang()" => {
-                    self.hanging.notify_one();
-                    std::future::pending().await
-                }
-                "wait()" => {
-                    self.go_on.notified().await;
-                    ("waited\n", "", 0)
-                }
-                _ => ("ok\n", "", 0),
-            };
-            Ok(ExecutionResult {
-                stdout: stdout.into(),
-                stderr: stderr.into(),
-                return_code,
-                ..ExecutionResult::default()
-            })
-        }
-        .boxed()
-    }
-
-    fn destroy_session<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
-        async move {
-            self.destroyed.notify_one();
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn capability(&self) -> Capability {
-        Capability { backend: "canned", isolation: "none", detail: "tests".to_owned() }
     }
 }
 

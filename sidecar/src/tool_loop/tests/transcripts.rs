@@ -2,10 +2,12 @@
 
 use decision::decide::Dialect;
 use decision::format::ApiFormat;
+use decision::request::CodeTool;
 use serde_json::{Value, json};
 
 use super::support::{Answer, Bench, chat_call, chat_code, chat_stream, chat_text, request, run_request};
 use crate::tool_loop::{Limits, RunRequest};
+use crate::wire::code_tool::description;
 
 /// Plays the script whole, byte by byte and in odd pieces: the client must get the same bytes each time.
 pub(super) async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn() -> Vec<Answer>) -> String {
@@ -33,8 +35,9 @@ pub(super) async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn(
             Some(told) => assert_eq!(*told, now, "cut in pieces of {piece}"),
         }
     }
-    // The tool's own text has one test of its own.
-    told.unwrap_or_default().replace(crate::wire::code_tool::DESCRIPTION, "[description]")
+    // The tools' own texts have one test of their own.
+    let tools = [CodeTool::Python, CodeTool::Bash, CodeTool::TextEditor];
+    tools.into_iter().map(description).fold(told.unwrap_or_default(), |told, text| told.replace(text, "[description]"))
 }
 
 fn chat(stream: bool) -> RunRequest {

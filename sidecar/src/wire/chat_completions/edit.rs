@@ -2,16 +2,13 @@
 //!
 //! INVARIANT: members and history the gateway has no business with leave as the bytes they came in.
 
-mod tools;
-
 use decision::decide::Run;
 use decision::problem::Problem;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use self::tools::Tools;
 use super::members;
-use crate::wire::code_tool;
+use super::tools::{self, Words};
 use crate::wire::json::{Fields, inside_array, push_json, push_name, span};
 use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared};
 
@@ -21,14 +18,14 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
         serde_json::from_slice(body).map_err(|_| Problem::invalid("the body is not a JSON object"))?;
     members::check_servable(&fields)?;
     let show = members::read_show(&mut fields)?;
-    let tools = Tools::read(&mut fields, run)?;
+    let tools = tools::read(&mut fields, run)?;
     let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
     let messages =
         fields.take("messages").ok_or_else(|| Problem::invalid("`messages` is missing").with_param("messages"))?;
-    let hint = code_tool::hint_text(run, &tools.name);
+    let hint = tools.functions.hint(run);
     request.history = history(messages, hint.as_deref())
         .ok_or_else(|| Problem::invalid("`messages` is not a list").with_param("messages"))?;
-    tools.write(&mut request);
+    tools.write::<Words>(&mut request);
     let model: String = fields.read("model").unwrap_or_default();
     let streamed = fields.read("stream").unwrap_or(false);
     let options = fields.take("stream_options");
@@ -43,7 +40,8 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
         }
     }
     push_options(&mut request.fields, options, streamed);
-    Ok(Prepared { request, tool_name: tools.name, model, show, dropped: Vec::new(), caller: CallerSettings::default() })
+    let functions = tools.functions;
+    Ok(Prepared { request, functions, model, show, dropped: Vec::new(), caller: CallerSettings::default() })
 }
 
 /// The stream's options. The usage is always asked for: the client's sum needs that of every turn.

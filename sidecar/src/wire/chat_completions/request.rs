@@ -3,19 +3,21 @@
 use decision::decide::Run;
 use serde_json::{Map, Value, json};
 
-use crate::wire::code_tool;
-use crate::wire::conversation::{Choice, Conversation, Function, Message, Part};
+use super::tools::{Words, parallel};
+use crate::wire::conversation::{Conversation, Message, Part};
 use crate::wire::json::{push_json, push_name};
 use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
+use crate::wire::tools::Tools;
 
 /// Writes the request. `upstream_model` replaces the model's name.
 pub fn emit(conversation: Conversation, run: &Run, upstream_model: Option<&str>) -> Prepared {
-    let tool_name = code_tool::free_name(conversation.functions.iter().map(|function| function.name.as_str()));
+    let mut tools = Tools::of::<Words>(&conversation, run, &Value::Null);
+    tools.beside = conversation.parallel_calls.as_ref().map(parallel).unwrap_or_default();
     let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
     let model = upstream_model.unwrap_or(&conversation.model);
     request.fields = fields(&conversation, model);
-    write_tools(&conversation, &tool_name, &mut request);
-    let hint = code_tool::hint_text(run, &tool_name);
+    tools.write::<Words>(&mut request);
+    let hint = tools.functions.hint(run);
     let system: Vec<String> = hint.into_iter().chain(conversation.system).collect();
     if !system.is_empty() {
         append(&mut request, &json!({"role": "system", "content": system.join("\n\n")}));
@@ -25,7 +27,7 @@ pub fn emit(conversation: Conversation, run: &Run, upstream_model: Option<&str>)
     }
     Prepared {
         request,
-        tool_name,
+        functions: tools.functions,
         model: conversation.model,
         show: conversation.show,
         dropped: conversation.dropped.into_iter().collect(),
@@ -84,58 +86,6 @@ fn max_tokens_field(model: &str) -> &'static str {
     let is_o_series = letters.next() == Some('o') && letters.next().is_some_and(|second| second.is_ascii_digit());
     let is_hosted_gpt = name.starts_with("gpt-") && !name.starts_with("gpt-oss");
     if is_o_series || is_hosted_gpt { "max_completion_tokens" } else { "max_tokens" }
-}
-
-fn write_tools(conversation: &Conversation, tool_name: &str, request: &mut ModelRequest) {
-    let own: Vec<Value> = conversation.functions.iter().map(function_entry).collect();
-    let ours = code_tool::chat_function(tool_name);
-    let all: Vec<Value> = own.iter().cloned().chain([ours]).collect();
-    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
-    let choice = conversation.choice.as_ref().map(|choice| match choice {
-        Choice::Auto => json!("auto"),
-        Choice::Any => json!("required"),
-        Choice::None => json!("none"),
-        Choice::Function(name) => named(name),
-        Choice::Code => named(tool_name),
-    });
-    let later = match conversation.choice {
-        Some(Choice::Any | Choice::Code) => Some(json!("auto")),
-        _ => choice.clone(),
-    };
-    let members = |tools: &[Value], choice| tool_members(tools, choice, conversation.parallel_calls);
-    request.tools_first = members(&all, choice.as_ref());
-    request.tools_later = members(&all, later.as_ref());
-    // Not every server heeds `tool_choice: none`, so the tool itself goes.
-    request.tools_closing = if own.is_empty() { Vec::new() } else { members(&own, later.as_ref()) };
-}
-
-/// With the parallel flag, which providers refuse beside no tools.
-fn tool_members(tools: &[Value], choice: Option<&Value>, parallel: Option<bool>) -> Vec<u8> {
-    let mut out = Vec::new();
-    push_name(&mut out, "tools");
-    push_json(&mut out, tools);
-    if let Some(choice) = choice {
-        push_name(&mut out, "tool_choice");
-        push_json(&mut out, choice);
-    }
-    if let Some(parallel) = parallel {
-        push_name(&mut out, "parallel_tool_calls");
-        push_json(&mut out, &parallel);
-    }
-    out
-}
-
-fn function_entry(function: &Function) -> Value {
-    let mut entry = Map::new();
-    entry.insert("name".to_owned(), function.name.as_str().into());
-    if let Some(description) = &function.description {
-        entry.insert("description".to_owned(), description.as_str().into());
-    }
-    entry.insert("parameters".to_owned(), function.schema.clone().into());
-    if let Some(strict) = function.strict {
-        entry.insert("strict".to_owned(), strict.into());
-    }
-    json!({"type": "function", "function": entry})
 }
 
 fn message_entry(message: Message) -> Value {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use decision::problem::Problem;
+use decision::request::CodeTool;
 use serde_json::{Map, Value, json};
 
 use self::stream::StreamForm;
@@ -18,7 +19,10 @@ use super::chunk::{self, CallHead, Extras};
 use super::finish_word;
 use crate::clock::Clock;
 use crate::ids::{self, IdSource};
-use crate::wire::event::{Aside, BlockEvent, BlockKind, ClientEvent, CodeOutcome, Delta, Ended, Opened, Raw};
+use crate::wire::code_tool;
+use crate::wire::event::{
+    Aside, BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Opened, Raw,
+};
 use crate::wire::model_request::Show;
 use crate::wire::usage::Usage;
 use crate::wire::writer::WriterOptions;
@@ -61,7 +65,8 @@ struct Answer {
 #[derive(Debug)]
 struct CodeRun {
     id: String,
-    code: String,
+    tool: CodeTool,
+    shown: String,
     outcome: Option<CodeOutcome>,
 }
 
@@ -101,10 +106,10 @@ impl ChatWriter {
             ClientEvent::Block(event) => self.block(event),
             ClientEvent::Aside(Aside::Ping) => self.keep_alive(),
             ClientEvent::Aside(Aside::Unknown { name: _, data }) => self.tail(&data),
-            ClientEvent::CodeStart { call: _ } => self.answer.code_started(),
-            ClientEvent::CodeDelta { call, code } => {
+            ClientEvent::CodeStart { call: _, tool } => self.answer.code_started(tool),
+            ClientEvent::CodeDelta { call, text } => {
                 if let Some(run) = self.answer.runs.get_mut(call) {
-                    run.code.push_str(&code);
+                    run.shown.push_str(&text);
                 }
             }
             ClientEvent::CodeStop { call: _ } => {}
@@ -228,11 +233,11 @@ impl Answer {
         (head, content)
     }
 
-    fn code_started(&mut self) {
+    fn code_started(&mut self, tool: CodeTool) {
         self.between_turns = true;
         if self.show.runs {
             let id = self.ids.mint(ids::CALL);
-            self.runs.push(CodeRun { id, code: String::new(), outcome: None });
+            self.runs.push(CodeRun { id, tool, shown: String::new(), outcome: None });
         }
     }
 
@@ -253,15 +258,28 @@ impl Answer {
 
     /// What ran, in order.
     fn account(&mut self) -> Value {
-        let runs = std::mem::take(&mut self.runs).into_iter();
-        runs.map(|CodeRun { id, code, outcome }| match outcome {
-            Some(CodeOutcome::Ran { stdout, stderr, return_code }) => {
-                json!({"id": id, "code": code, "stdout": stdout, "stderr": stderr, "return_code": return_code})
+        std::mem::take(&mut self.runs).into_iter().map(CodeRun::told).collect()
+    }
+}
+
+impl CodeRun {
+    /// The entry of the account: which tool, the members of its input, and what became of it.
+    fn told(self) -> Value {
+        let Self { id, tool, shown, outcome } = self;
+        let result = match outcome.unwrap_or(CodeOutcome::Failed(CodeFailure::Unavailable)) {
+            CodeOutcome::Ran { stdout, stderr, return_code } => {
+                json!({"stdout": stdout, "stderr": stderr, "return_code": return_code})
             }
-            Some(CodeOutcome::Failed(failure)) => json!({"id": id, "code": code, "error_code": failure.code()}),
-            None => json!({"id": id, "code": code, "error_code": "unavailable"}),
-        })
-        .collect()
+            CodeOutcome::Edited { text, note, edit: _ } => json!({"stdout": text, "stderr": note, "return_code": 0}),
+            CodeOutcome::EditFailed { failure, message } => {
+                json!({"error_code": failure.code(), "error_message": message})
+            }
+            CodeOutcome::Failed(failure) => json!({"error_code": failure.code()}),
+        };
+        let mut entry = Map::from_iter([("id".to_owned(), id.into()), ("tool".to_owned(), tool.word().into())]);
+        entry.extend(code_tool::shown_input(tool, shown));
+        entry.extend(result.as_object().cloned().unwrap_or_default());
+        entry.into()
     }
 }
 

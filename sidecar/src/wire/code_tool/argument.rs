@@ -1,22 +1,51 @@
-//! The arguments of a code call, as the model writes them: the code is shown while it grows, and checked when it is whole.
+//! The arguments of a call of ours, as the model writes them: Python and shell commands are shown while they grow, and
+//! checked when they are whole; an act of the text editor is shown when it is whole.
 //!
 //! INVARIANT: what runs is what was shown; arguments for which the two differ do not run.
 
+use decision::request::CodeTool;
+
+use super::{CODE, COMMAND, CodeInput, editor};
+use crate::wire::event::CodeFailure;
+use crate::wire::json::Fields;
+
+const NO_CODE: &str = "its arguments must be one JSON object of the form {\"code\": \"<Python source>\"} and the code \
+                       must not be empty or too long";
+const NO_COMMAND: &str = "its arguments must be one JSON object of the form {\"command\": \"<command line>\"} and the \
+                          command must not be empty or too long";
+
 /// Collects the pieces of one call's arguments.
 #[derive(Debug)]
-pub struct CodeArgument {
+pub struct Argument {
     /// The JSON text so far.
     raw: String,
-    /// The code so far, unescaped.
-    code: String,
-    at: At,
     too_long: bool,
     limit: usize,
+    /// The text that is shown while it grows; nothing of the text editor.
+    live: Option<LiveText>,
 }
 
-/// The arguments are no `{"code": "…"}`, or longer than the limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotCode;
+/// Arguments that are complete.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// What is still to be shown.
+    pub shown: String,
+    /// What is to be done, or why nothing can be.
+    pub input: Result<CodeInput, CodeFailure>,
+}
+
+/// The text of one member, found while its object is being written.
+#[derive(Debug)]
+struct LiveText {
+    member: &'static str,
+    /// What the text asks for.
+    make: fn(String) -> CodeInput,
+    /// What the model is told of arguments that hold none.
+    refusal: &'static str,
+    /// The text so far, unescaped.
+    text: String,
+    at: At,
+}
 
 /// Where in the JSON text the scanner stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,43 +54,68 @@ enum At {
     Start,
     /// Between members.
     Members,
-    /// In a member's name: how much of `code` it has matched, `None` once it is another.
+    /// In a member's name: how much of the wanted one it has matched, `None` once it is another.
     Name { matched: Option<usize>, escaped: bool },
     /// Between a name and its value.
-    Colon { is_code: bool },
-    /// In a value that is not the code.
+    Colon { is_wanted: bool },
+    /// In a value that is not the wanted one.
     Other { depth: u32, in_string: bool, escaped: bool },
-    /// In the code, after half a surrogate pair if `high` is set.
-    Code { high: Option<u32> },
-    /// After a backslash in the code.
+    /// In the text, after half a surrogate pair if `high` is set.
+    Text { high: Option<u32> },
+    /// After a backslash in the text.
     Escape { high: Option<u32> },
     /// In the digits of `\uXXXX`.
     Unicode { high: Option<u32>, digits: u8, value: u32 },
-    /// The code is complete, or the text makes no sense: nothing more to show.
+    /// The text is complete, or the JSON makes no sense: nothing more to show.
     Done,
 }
 
-const NAME: &[u8] = b"code";
-
-impl CodeArgument {
+impl Argument {
     /// Arguments of at most `limit` bytes.
-    pub fn new(limit: usize) -> Self {
-        Self { raw: String::new(), code: String::new(), at: At::Start, too_long: false, limit }
+    pub fn new(tool: CodeTool, limit: usize) -> Self {
+        let live = match tool {
+            CodeTool::Python => Some(LiveText::new(CODE, CodeInput::Python, NO_CODE)),
+            CodeTool::Bash => Some(LiveText::new(COMMAND, CodeInput::Bash, NO_COMMAND)),
+            CodeTool::TextEditor => None,
+        };
+        Self { raw: String::new(), too_long: false, limit, live }
     }
 
-    /// Takes a piece and gives the code that it brings to light.
+    /// Takes a piece and gives the text that it brings to light.
     pub fn feed(&mut self, piece: &str) -> &str {
         if self.too_long || self.raw.len().saturating_add(piece.len()) > self.limit {
             self.too_long = true;
             return "";
         }
         self.raw.push_str(piece);
-        let shown = self.code.len();
+        self.live.as_mut().map_or("", |live| live.feed(piece))
+    }
+
+    /// What they ask for, if the arguments as a whole are what was shown.
+    pub fn finish(self) -> Finished {
+        let raw = if self.too_long { "" } else { &*self.raw };
+        let Some(live) = self.live else {
+            let (shown, input) = editor::read(raw);
+            return Finished { shown, input };
+        };
+        let LiveText { make, refusal, .. } = live;
+        let input = live.whole(raw).map(make).ok_or(CodeFailure::InvalidInput(refusal));
+        Finished { shown: String::new(), input }
+    }
+}
+
+impl LiveText {
+    fn new(member: &'static str, make: fn(String) -> CodeInput, refusal: &'static str) -> Self {
+        Self { member, make, refusal, text: String::new(), at: At::Start }
+    }
+
+    fn feed(&mut self, piece: &str) -> &str {
+        let shown = self.text.len();
         let mut rest = piece;
         while let Some(first) = rest.chars().next() {
             let taken = match self.at {
                 At::Done => break,
-                At::Code { high: None } => self.take_plain_code(rest),
+                At::Text { high: None } => self.take_plain(rest),
                 at => {
                     self.at = self.step(at, first);
                     first.len_utf8()
@@ -69,27 +123,22 @@ impl CodeArgument {
             };
             rest = rest.get(taken..).unwrap_or_default();
         }
-        self.code.get(shown..).unwrap_or_default()
+        self.text.get(shown..).unwrap_or_default()
     }
 
-    /// The code, if the arguments as a whole are what was shown.
-    pub fn finish(self) -> Result<String, NotCode> {
-        #[derive(serde::Deserialize)]
-        struct Arguments {
-            code: String,
-        }
-        let whole: Arguments = serde_json::from_str(&self.raw).map_err(|_| NotCode)?;
-        if self.too_long || whole.code != self.code || whole.code.trim().is_empty() {
-            return Err(NotCode);
-        }
-        Ok(whole.code)
+    /// The text, if it is the object's one member of that name and not blank.
+    fn whole(self, raw: &str) -> Option<String> {
+        let fields: Fields<'_> = serde_json::from_str(raw).ok()?;
+        let mut wanted = fields.0.iter().filter(|(name, _)| name == self.member);
+        let text: String = serde_json::from_str(wanted.next()?.1.get()).ok()?;
+        (wanted.next().is_none() && text == self.text && !text.trim().is_empty()).then_some(text)
     }
 
     /// Takes everything up to the next quote or backslash at once.
-    fn take_plain_code(&mut self, rest: &str) -> usize {
+    fn take_plain(&mut self, rest: &str) -> usize {
         match memchr::memchr2(b'"', b'\\', rest.as_bytes()) {
             None => {
-                self.code.push_str(rest);
+                self.text.push_str(rest);
                 rest.len()
             }
             Some(0) => {
@@ -97,7 +146,7 @@ impl CodeArgument {
                 1
             }
             Some(end) => {
-                self.code.push_str(rest.get(..end).unwrap_or_default());
+                self.text.push_str(rest.get(..end).unwrap_or_default());
                 end
             }
         }
@@ -110,14 +159,14 @@ impl CodeArgument {
             At::Members if next == ',' => at,
             At::Members if next == '"' => At::Name { matched: Some(0), escaped: false },
             At::Start | At::Members => At::Done,
-            At::Name { matched, escaped } => step_name(matched, escaped, next),
+            At::Name { matched, escaped } => step_name(self.member, matched, escaped, next),
             At::Colon { .. } if next == ':' || next.is_ascii_whitespace() => at,
-            At::Colon { is_code: true } if next == '"' => At::Code { high: None },
+            At::Colon { is_wanted: true } if next == '"' => At::Text { high: None },
             At::Colon { .. } => step_other(0, false, false, next),
             At::Other { depth, in_string, escaped } => step_other(depth, in_string, escaped, next),
-            At::Code { high } if next == '\\' => At::Escape { high },
+            At::Text { high } if next == '\\' => At::Escape { high },
             // A half pair that nothing completes is no text; the check of the whole says so too.
-            At::Code { .. } => At::Done,
+            At::Text { .. } => At::Done,
             At::Escape { high } if next == 'u' => At::Unicode { high, digits: 0, value: 0 },
             At::Escape { high: Some(_) } => At::Done,
             At::Escape { high: None } => self.unescape(next),
@@ -140,35 +189,36 @@ impl CodeArgument {
             'f' => '\u{c}',
             _ => return At::Done,
         };
-        self.code.push(plain);
-        At::Code { high: None }
+        self.text.push(plain);
+        At::Text { high: None }
     }
 
     fn unescape_unicode(&mut self, high: Option<u32>, unit: u32) -> At {
         let point = match (high, unit) {
-            (None, 0xd800..=0xdbff) => return At::Code { high: Some(unit) },
+            (None, 0xd800..=0xdbff) => return At::Text { high: Some(unit) },
             (Some(high), 0xdc00..=0xdfff) => 0x10000 + ((high - 0xd800) << 10) + (unit - 0xdc00),
             (Some(_), _) => return At::Done,
             (None, unit) => unit,
         };
         match char::from_u32(point) {
             Some(plain) => {
-                self.code.push(plain);
-                At::Code { high: None }
+                self.text.push(plain);
+                At::Text { high: None }
             }
             None => At::Done,
         }
     }
 }
 
-fn step_name(matched: Option<usize>, escaped: bool, next: char) -> At {
+fn step_name(member: &str, matched: Option<usize>, escaped: bool, next: char) -> At {
     match next {
-        // Nobody escapes the letters of `code`; whoever does gets no live view.
+        // Nobody escapes the letters of these names; whoever does gets no live view.
         _ if escaped => At::Name { matched: None, escaped: false },
         '\\' => At::Name { matched: None, escaped: true },
-        '"' => At::Colon { is_code: matched == Some(NAME.len()) },
+        '"' => At::Colon { is_wanted: matched == Some(member.len()) },
         _ => {
-            let matched = matched.filter(|&known| NAME.get(known).is_some_and(|&byte| char::from(byte) == next));
+            let matched =
+                matched.filter(|&known| member.as_bytes().get(known).is_some_and(|&byte| char::from(byte) == next));
             At::Name { matched: matched.map(|known| known + 1), escaped: false }
         }
     }
@@ -195,12 +245,19 @@ mod tests {
 
     /// What is shown, and what runs, for every way to cut the text in two.
     fn check(raw: &str, shown: &str, runs: bool) {
+        let bash = raw.replace("code", "command").replace(r"\u0063ode", r"\u0063ommand");
+        check_tool(CodeTool::Python, raw, shown, runs.then(|| CodeInput::Python(shown.to_owned())), NO_CODE);
+        check_tool(CodeTool::Bash, &bash, shown, runs.then(|| CodeInput::Bash(shown.to_owned())), NO_COMMAND);
+    }
+
+    fn check_tool(tool: CodeTool, raw: &str, shown: &str, runs: Option<CodeInput>, refusal: &'static str) {
         for cut in (0..=raw.len()).filter(|cut| raw.is_char_boundary(*cut)) {
-            let mut argument = CodeArgument::new(1 << 20);
+            let mut argument = Argument::new(tool, 1 << 20);
             let mut seen = argument.feed(&raw[..cut]).to_owned();
             seen.push_str(argument.feed(&raw[cut..]));
             assert_eq!(seen, shown, "cut at {cut} of {raw}");
-            assert_eq!(argument.finish(), if runs { Ok(shown.to_owned()) } else { Err(NotCode) }, "{raw}");
+            let input = runs.clone().ok_or(CodeFailure::InvalidInput(refusal));
+            assert_eq!(argument.finish(), Finished { shown: String::new(), input }, "{raw}");
         }
     }
 
@@ -235,10 +292,14 @@ mod tests {
 
     #[test]
     fn arguments_over_the_limit_do_not_run() {
-        let mut argument = CodeArgument::new(20);
+        let mut argument = Argument::new(CodeTool::Python, 20);
         assert_eq!(argument.feed(r#"{"code": "12345"#), "12345");
         assert_eq!(argument.feed(r#"6789012345"}"#), "");
         assert_eq!(argument.feed("\"}"), "");
-        assert_eq!(argument.finish(), Err(NotCode));
+        assert_eq!(argument.finish().input, Err(CodeFailure::InvalidInput(NO_CODE)));
+        let mut argument = Argument::new(CodeTool::TextEditor, 20);
+        assert_eq!(argument.feed(r#"{"command": "view", "path": "a"}"#), "");
+        let finished = argument.finish();
+        assert!(finished.shown == "{}" && finished.input.is_err(), "{finished:?}");
     }
 }

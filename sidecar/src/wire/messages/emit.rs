@@ -5,11 +5,11 @@
 use decision::decide::Run;
 use serde_json::{Map, Value, json};
 
-use super::tools::{Choice as ToolChoice, Tools};
-use crate::wire::code_tool;
-use crate::wire::conversation::{Call, Choice, Conversation, Function, Message, Part};
+use super::tools::{SERIAL, Words};
+use crate::wire::conversation::{Call, Choice, Conversation, Message, Part};
 use crate::wire::json::{push_json, push_name};
 use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
+use crate::wire::tools::Tools;
 
 /// Most tokens of an answer whose caller named no limit: this wire demands one, and every current model takes this.
 const DEFAULT_MAX_TOKENS: u64 = 8192;
@@ -18,16 +18,19 @@ const MAX_TEMPERATURE: f64 = 1.0;
 
 /// Writes the request. `upstream_model` replaces the model's name.
 pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&str>) -> Prepared {
-    let names = conversation.functions.iter().map(|function| function.name.as_str());
-    let tool_name = code_tool::free_name(names);
+    let serial = conversation.parallel_calls == Some(false);
+    if serial && conversation.choice.is_none() {
+        // What forbids parallel calls stands in a choice, and a choice needs a type.
+        conversation.choice = Some(Choice::Auto);
+    }
+    let asked = if serial { json!({SERIAL: true}) } else { Value::Null };
+    let tools = Tools::of::<Words>(&conversation, run, &asked);
     let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
-    let hint = code_tool::hint_text(run, &tool_name);
+    let hint = tools.functions.hint(run);
     let system: Vec<String> = hint.into_iter().chain(conversation.system.take()).collect();
     let model = upstream_model.unwrap_or(&conversation.model).to_owned();
     request.fields = fields(&mut conversation, &model, &system);
-    let kept = conversation.functions.iter().map(|function| function_entry(function).to_string().into()).collect();
-    let tools = Tools { kept, choice: choice(&conversation, &tool_name), name: tool_name };
-    tools.write(&mut request);
+    tools.write::<Words>(&mut request);
     for (role, blocks) in turns(conversation.messages) {
         let mut entry = Vec::new();
         push_json(&mut entry, &json!({"role": role, "content": blocks}));
@@ -36,7 +39,7 @@ pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&s
     Prepared {
         caller: CallerSettings::default(),
         request,
-        tool_name: tools.name,
+        functions: tools.functions,
         model: conversation.model,
         show: conversation.show,
         dropped: conversation.dropped.into_iter().collect(),
@@ -79,37 +82,6 @@ fn fields(conversation: &mut Conversation, model: &str, system: &[String]) -> Ve
         push_json(&mut out, value);
     }
     out
-}
-
-fn function_entry(function: &Function) -> Value {
-    let mut entry = Map::new();
-    entry.insert("name".to_owned(), function.name.as_str().into());
-    if let Some(description) = &function.description {
-        entry.insert("description".to_owned(), description.as_str().into());
-    }
-    entry.insert("input_schema".to_owned(), function.schema.clone().into());
-    if function.strict == Some(true) {
-        entry.insert("strict".to_owned(), true.into());
-    }
-    entry.into()
-}
-
-/// The choice in this wire's words; one that only forbids parallel calls needs a type all the same.
-fn choice(conversation: &Conversation, tool_name: &str) -> Option<ToolChoice> {
-    let serial = conversation.parallel_calls == Some(false);
-    let chosen = match &conversation.choice {
-        None if !serial => return None,
-        None | Some(Choice::Auto) => json!({"type": "auto"}),
-        Some(Choice::Any) => json!({"type": "any"}),
-        Some(Choice::None) => return Some(ToolChoice { value: json!({"type": "none"}), once: false }),
-        Some(Choice::Function(name)) => json!({"type": "tool", "name": name}),
-        Some(Choice::Code) => json!({"type": "tool", "name": tool_name}),
-    };
-    let mut value = chosen;
-    if let (true, Value::Object(value)) = (serial, &mut value) {
-        value.insert("disable_parallel_tool_use".to_owned(), true.into());
-    }
-    Some(ToolChoice { value, once: matches!(conversation.choice, Some(Choice::Any | Choice::Code)) })
 }
 
 /// The history with neighbours of one role made one message. Empty texts go: providers refuse them.

@@ -167,23 +167,26 @@ fn list_of<'a>(texts: impl Iterator<Item = Cow<'a, str>>) -> String {
 /// What was run and what it gave, for the model to read.
 pub(in crate::wire) fn recount(input: Option<&Value>, content: &Value) -> String {
     let mut text = String::new();
-    match input.and_then(|input| input.get("code")).and_then(Value::as_str) {
-        Some(code) => push_fenced(&mut text, "I ran this Python code:", "python", code),
-        None => match input {
-            Some(Value::Object(input)) if !input.is_empty() => {
-                push_fenced(&mut text, "I used the sandbox:", "json", &Value::from(input.clone()).to_string());
-            }
-            _ => text.push_str("I ran code in the sandbox."),
-        },
+    let asked = |name: &str| input.and_then(|input| input.get(name)).and_then(Value::as_str);
+    match (asked("code"), asked("command"), asked("path"), input) {
+        (Some(code), ..) => push_fenced(&mut text, "I ran this Python code:", "python", code),
+        (None, Some(command), None, _) => push_fenced(&mut text, "I ran this command:", "bash", command),
+        (None, _, _, Some(Value::Object(input))) if !input.is_empty() => {
+            push_fenced(&mut text, "I used the sandbox:", "json", &Value::from(input.clone()).to_string());
+        }
+        _ => text.push_str("I ran code in the sandbox."),
     }
     // Some clients send the result's object as a list of one.
     let content = content.as_array().and_then(|list| list.first()).unwrap_or(content);
     let word = |name: &str| content.get(name).and_then(Value::as_str).filter(|word| !word.is_empty());
     if let Some(code) = word("error_code") {
         push_line(&mut text, &format!("error: {code}"));
+        if let Some(message) = word("error_message") {
+            push_line(&mut text, message);
+        }
         return text;
     }
-    for name in ["stdout", "stderr", "logs"] {
+    for name in ["stdout", "stderr", "logs", "content"] {
         if let Some(output) = word(name) {
             push_line(&mut text, &format!("{name}:\n{output}"));
         }
@@ -191,7 +194,15 @@ pub(in crate::wire) fn recount(input: Option<&Value>, content: &Value) -> String
     if let Some(code) = content.get("return_code").and_then(Value::as_i64) {
         push_line(&mut text, &format!("return code: {code}"));
     }
-    for file in content.get("content").and_then(Value::as_array).into_iter().flatten() {
+    if let Some(is_update) = content.get("is_file_update").and_then(Value::as_bool) {
+        push_line(&mut text, if is_update { "The file was written over." } else { "The file was created." });
+    }
+    let texts = |name: &str| content.get(name).and_then(Value::as_array).into_iter().flatten();
+    let changed: Vec<&str> = texts("lines").filter_map(Value::as_str).collect();
+    if !changed.is_empty() {
+        push_line(&mut text, &format!("changed lines:\n{}", changed.join("\n")));
+    }
+    for file in texts("content") {
         if let Some(id) = file.get("file_id").and_then(Value::as_str) {
             push_line(&mut text, &format!("file: {id}"));
         }

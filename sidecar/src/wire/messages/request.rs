@@ -8,8 +8,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::history;
-use super::tools::Tools;
-use crate::wire::code_tool;
+use super::tools::{self, Words};
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
 use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared, Show};
 
@@ -17,7 +16,7 @@ use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, P
 pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
     let mut fields: Fields<'_> =
         serde_json::from_slice(body).map_err(|_| Problem::invalid("the body is not a JSON object"))?;
-    let tools = Tools::read(&mut fields, run)?;
+    let tools = tools::read(&mut fields, run)?;
     let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
     let messages =
         fields.take("messages").ok_or_else(|| Problem::invalid("`messages` is missing").with_param("messages"))?;
@@ -25,8 +24,8 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
     let entries =
         inside_array(&messages).ok_or_else(|| Problem::invalid("`messages` is not a list").with_param("messages"))?;
     request.history = entries.as_bytes().to_vec();
-    tools.write(&mut request);
-    let hint = code_tool::hint_text(run, &tools.name);
+    tools.write::<Words>(&mut request);
+    let hint = tools.functions.hint(run);
     let system = fields.take("system");
     if let Some(system) = edit_system(system, hint.as_deref()) {
         push_name(&mut request.fields, "system");
@@ -45,7 +44,7 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
     }
     Ok(Prepared {
         request,
-        tool_name: tools.name,
+        functions: tools.functions,
         model,
         show: Show { reasoning: true, ..Show::default() },
         dropped: Vec::new(),

@@ -3,6 +3,7 @@
 //! INVARIANT: one `message_start` and one `message_delta`; indices without gaps; a call's input is valid JSON whatever
 //! the model wrote; a call shown is a call answered.
 
+mod result;
 mod stream;
 mod whole;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
+use decision::request::CodeTool;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -19,7 +21,6 @@ use self::whole::WholeForm;
 use super::stop_word;
 use crate::clock::Clock;
 use crate::ids::{self, IdSource};
-use crate::wire::code_tool;
 use crate::wire::event::{Aside, ClientEvent, CodeOutcome, Ended, Opened};
 use crate::wire::json::push_json;
 use crate::wire::sse::write_frame;
@@ -49,8 +50,8 @@ struct Answer {
     ids: Arc<dyn IdSource>,
     clock: Arc<dyn Clock>,
     id: Option<String>,
-    /// Ids of the code calls, by number.
-    calls: Vec<String>,
+    /// Ids and tools of the calls, by number.
+    calls: Vec<(String, CodeTool)>,
     container: Option<String>,
     /// Executions that gave a result.
     runs: u64,
@@ -96,16 +97,16 @@ impl MessagesWriter {
                 (Form::Whole(_), _) => {}
             },
             _ if !answer.native => {}
-            ClientEvent::CodeStart { call } => {
-                let id = answer.call_started(call);
+            ClientEvent::CodeStart { call, tool } => {
+                let id = answer.call_started(call, tool);
                 match &mut self.form {
-                    Form::Stream(stream) => stream.code_start(&id),
-                    Form::Whole(whole) => whole.code_start(id),
+                    Form::Stream(stream) => stream.code_start(&id, tool),
+                    Form::Whole(whole) => whole.code_start(id, tool),
                 }
             }
-            ClientEvent::CodeDelta { call: _, code } => match &mut self.form {
-                Form::Stream(stream) => stream.code_delta(&code),
-                Form::Whole(whole) => whole.code_delta(&code),
+            ClientEvent::CodeDelta { call: _, text } => match &mut self.form {
+                Form::Stream(stream) => stream.code_delta(&text),
+                Form::Whole(whole) => whole.code_delta(&text),
             },
             ClientEvent::CodeStop { call: _ } => match &mut self.form {
                 Form::Stream(stream) => stream.code_stop(),
@@ -175,10 +176,10 @@ impl Answer {
         message
     }
 
-    fn call_started(&mut self, call: usize) -> String {
+    fn call_started(&mut self, call: usize, tool: CodeTool) -> String {
         let id = self.ids.mint(ids::SERVER_TOOL_USE);
         debug_assert_eq!(self.calls.len(), call, "calls start in order");
-        self.calls.push(id.clone());
+        self.calls.push((id.clone(), tool));
         if self.container.is_none() {
             self.container = Some(self.ids.mint(ids::CONTAINER));
         }
@@ -186,21 +187,11 @@ impl Answer {
     }
 
     fn result_block(&mut self, call: usize, outcome: CodeOutcome) -> Vec<u8> {
-        let content = match outcome {
-            CodeOutcome::Ran { stdout, stderr, return_code } => {
-                self.runs += 1;
-                json!({
-                    "type": "code_execution_result",
-                    "stdout": stdout, "stderr": stderr, "return_code": return_code, "content": [],
-                })
-            }
-            CodeOutcome::Failed(failure) => {
-                json!({"type": "code_execution_tool_result_error", "error_code": failure.code()})
-            }
-        };
-        let id = self.calls.get(call).map_or("", String::as_str);
+        self.runs += u64::from(matches!(outcome, CodeOutcome::Ran { .. } | CodeOutcome::Edited { .. }));
         let mut block = Vec::new();
-        push_json(&mut block, &json!({"type": "code_execution_tool_result", "tool_use_id": id, "content": content}));
+        if let Some((id, tool)) = self.calls.get(call) {
+            push_json(&mut block, &result::block(id, *tool, outcome));
+        }
         block
     }
 
@@ -273,10 +264,10 @@ impl Answer {
     }
 }
 
-/// The opening of a code call. SDKs of late 2025 require `caller`, none refuses it.
-fn code_block(id: &str, input: &Value) -> Value {
+/// The opening of a call of ours. SDKs of late 2025 require `caller`, none refuses it.
+fn code_block(id: &str, tool: CodeTool, input: &Map<String, Value>) -> Value {
     let caller = json!({"type": "direct"});
-    json!({"type": "server_tool_use", "id": id, "name": code_tool::NAME, "input": input, "caller": caller})
+    json!({"type": "server_tool_use", "id": id, "name": tool.word(), "input": input, "caller": caller})
 }
 
 /// A call of the client's whose model speaks another wire: its arguments must be an object.

@@ -5,32 +5,33 @@
 use decision::decide::Run;
 use serde_json::{Map, Value, json};
 
-use crate::wire::code_tool;
-use crate::wire::conversation::{Choice, Conversation, Function, Message, Part};
+use super::tools::Words;
+use crate::wire::conversation::{Conversation, Message, Part};
 use crate::wire::json::{push_json, push_name};
 use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
+use crate::wire::tools::Tools;
 
 /// Writes the request. `upstream_model` replaces the model's name.
 pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&str>) -> Prepared {
-    let tool_name = code_tool::free_name(conversation.functions.iter().map(|function| function.name.as_str()));
+    let tools = Tools::of::<Words>(&conversation, run, &Value::Null);
     let mut request = ModelRequest { history_name: "input", ..ModelRequest::default() };
     if !conversation.stop.is_empty() {
         // This wire has no such thing.
         conversation.dropped.insert("stop_sequences".to_owned());
     }
-    let hint = code_tool::hint_text(run, &tool_name);
+    let hint = tools.functions.hint(run);
     let system: Vec<String> = hint.into_iter().chain(conversation.system.take()).collect();
     for (name, value) in &fields(&conversation, upstream_model, &system) {
         push_name(&mut request.fields, name);
         push_json(&mut request.fields, value);
     }
-    write_tools(&conversation, &tool_name, &mut request);
+    tools.write::<Words>(&mut request);
     for message in conversation.messages {
         append_message(&mut request, message);
     }
     Prepared {
         request,
-        tool_name,
+        functions: tools.functions,
         model: conversation.model,
         show: conversation.show,
         dropped: conversation.dropped.into_iter().collect(),
@@ -75,59 +76,6 @@ fn fields(conversation: &Conversation, upstream_model: Option<&str>, system: &[S
     put("store", Some(false.into()));
     put("stream", conversation.stream.then_some(true.into()));
     fields
-}
-
-/// Our tool in this wire's words.
-pub(super) fn code_function(tool_name: &str) -> Value {
-    json!({
-        "type": "function", "name": tool_name, "description": code_tool::DESCRIPTION,
-        "parameters": code_tool::schema(),
-    })
-}
-
-fn write_tools(conversation: &Conversation, tool_name: &str, request: &mut ModelRequest) {
-    let own: Vec<Value> = conversation.functions.iter().map(function_entry).collect();
-    let all: Vec<Value> = own.iter().cloned().chain([code_function(tool_name)]).collect();
-    let named = |name: &str| json!({"type": "function", "name": name});
-    let choice = conversation.choice.as_ref().map(|choice| match choice {
-        Choice::Auto => json!("auto"),
-        Choice::Any => json!("required"),
-        Choice::None => json!("none"),
-        Choice::Function(name) => named(name),
-        Choice::Code => named(tool_name),
-    });
-    let later = match conversation.choice {
-        Some(Choice::Any | Choice::Code) => Some(json!("auto")),
-        _ => choice.clone(),
-    };
-    request.tools_first = tool_members(&all, choice.as_ref());
-    request.tools_later = tool_members(&all, later.as_ref());
-    // Not every server heeds `tool_choice: none`, so the tool itself goes.
-    request.tools_closing = if own.is_empty() { Vec::new() } else { tool_members(&own, later.as_ref()) };
-}
-
-fn tool_members(tools: &[Value], choice: Option<&Value>) -> Vec<u8> {
-    let mut out = Vec::new();
-    push_name(&mut out, "tools");
-    push_json(&mut out, tools);
-    if let Some(choice) = choice {
-        push_name(&mut out, "tool_choice");
-        push_json(&mut out, choice);
-    }
-    out
-}
-
-/// `strict` is said in any case: on this wire a function is strict unless it says otherwise.
-fn function_entry(function: &Function) -> Value {
-    let mut entry = Map::new();
-    entry.insert("type".to_owned(), "function".into());
-    entry.insert("name".to_owned(), function.name.as_str().into());
-    if let Some(description) = &function.description {
-        entry.insert("description".to_owned(), description.as_str().into());
-    }
-    entry.insert("parameters".to_owned(), function.schema.clone().into());
-    entry.insert("strict".to_owned(), function.strict.unwrap_or(false).into());
-    entry.into()
 }
 
 fn append_message(request: &mut ModelRequest, message: Message) {

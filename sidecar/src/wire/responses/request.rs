@@ -5,17 +5,13 @@
 //! `previous_response_id` stands in every call of the request: the provider puts its stored answer in front, and what
 //! came since is repeated each time.
 
-mod tools;
-
 use decision::decide::Run;
 use decision::problem::Problem;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use self::tools::Tools;
-pub(super) use self::tools::is_claimed;
 use super::history;
-use crate::wire::code_tool;
+use super::tools::{self, Words};
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
 use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared, Show};
 
@@ -25,7 +21,7 @@ const OUR_INCLUDES: &[&str] = &["code_interpreter_call.outputs"];
 /// Edits a request for a run here. `upstream_model` replaces the model's name.
 pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
     let mut fields: Fields<'_> = serde_json::from_slice(body).map_err(super::not_an_object)?;
-    let tools = Tools::read(&mut fields, run)?;
+    let tools = tools::read(&mut fields, run)?;
     let mut request = ModelRequest { history_name: "input", ..ModelRequest::default() };
     let mut dropped = Vec::new();
     if let Some(input) = fields.take("input") {
@@ -33,9 +29,9 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
         request.history = entries(&folded.input)?;
         dropped.extend(folded.dropped);
     }
-    tools.write(&mut request);
+    tools.write::<Words>(&mut request);
     let instructions = fields.take("instructions");
-    let hint = code_tool::hint_text(run, &tools.name);
+    let hint = tools.functions.hint(run);
     if let Some(instructions) = edit_instructions(instructions, hint.as_deref()) {
         push_name(&mut request.fields, "instructions");
         request.fields.extend_from_slice(&instructions);
@@ -56,9 +52,9 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
             _ => request.fields.extend_from_slice(value.get().as_bytes()),
         }
     }
-    let tool_name = tools.name;
+    let functions = tools.functions;
     let caller = CallerSettings::default();
-    Ok(Prepared { request, tool_name, model, show: Show { reasoning: true, ..Show::default() }, dropped, caller })
+    Ok(Prepared { request, functions, model, show: Show { reasoning: true, ..Show::default() }, dropped, caller })
 }
 
 /// The input's items, without brackets. A text is one message of the user's.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use self::items::ItemReader;
-use super::request::is_claimed;
+use super::tools::is_claimed;
 use super::{history, take_text};
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};

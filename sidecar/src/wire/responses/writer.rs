@@ -63,16 +63,17 @@ impl ResponsesWriter {
             ClientEvent::Aside(Aside::Ping) => self.keep_alive(),
             ClientEvent::Aside(Aside::Unknown { name: _, data }) => self.events.raw(&data, None),
             _ if !self.native => {}
-            ClientEvent::CodeStart { call } => {
+            // The wire has one kind of item for code that ran: a shell command, or the editor's input, is its code.
+            ClientEvent::CodeStart { call, tool: _ } => {
                 debug_assert_eq!(self.codes.len(), call, "calls start in order");
                 let place = self.reserve(ids::CODE_INTERPRETER_CALL);
                 let code =
                     CodeItem::start(place, self.answer.container(), self.answer.shows_outputs(), &mut self.events);
                 self.codes.push(code);
             }
-            ClientEvent::CodeDelta { call, code } => {
+            ClientEvent::CodeDelta { call, text } => {
                 if let Some(open) = self.codes.get_mut(call) {
-                    open.grow(&code, &mut self.events);
+                    open.grow(&text, &mut self.events);
                 }
             }
             ClientEvent::CodeStop { call } => {

@@ -54,6 +54,25 @@ for (const model of MODELS) {
   });
 }
 
+for (const model of ["three-tools", "messages--three-tools"]) {
+  test(`${model}: each tool shows in its own blocks`, async () => {
+    const message = await client.messages.stream(question(model)).finalMessage();
+    const uses = message.content.filter((block) => block.type === "server_tool_use");
+    const editor = "text_editor_code_execution";
+    const names = ["bash_code_execution", editor, editor, editor, editor, "code_execution"];
+    assert.deepEqual(uses.map((use) => use.name), names);
+    const results = uses.map((use) => message.content.find((block) => block.tool_use_id === use.id));
+    assert.deepEqual(results.map((block) => block.type), names.map((name) => `${name}_tool_result`));
+    const [bash, view, replaced, created, failed] = results.map((block) => block.content);
+    assert.deepEqual([bash.stderr, bash.return_code], ["made\n", 3]);
+    assert.deepEqual([view.content, view.start_line, view.total_lines], ["two\n", 2, 2]);
+    assert.deepEqual(replaced.lines, ["-two", '+2 "é"']);
+    assert.equal(created.is_file_update, false);
+    assert.equal(failed.error_code, "file_not_found");
+    assert.deepEqual(uses[1].input, { command: "view", path: "notes.txt", view_range: [2, -1] });
+  });
+}
+
 test("errors are the SDK's own", async () => {
   const headers = { "X-Otari-Code-Execution": "maybe" };
   await assert.rejects(client.messages.create(question("code-once"), { headers }), (error) => {

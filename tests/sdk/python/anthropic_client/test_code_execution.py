@@ -126,3 +126,56 @@ def test_errors_are_the_sdks_own(client):
 def test_a_model_that_breaks_off_ends_the_stream_with_an_error(client):
     with pytest.raises(anthropic.APIStatusError), messages_of(client).stream(**question("cut")) as stream:
         stream.get_final_message()
+
+
+# One workspace, three tools; the old SDK's types know all of these blocks too.
+TOOL_MODELS = ["three-tools", "messages--three-tools"]
+
+
+def check_three_tools(message):
+    """The turn of scenario `three-tools`."""
+    uses = [block for block in message.content if block.type == "server_tool_use"]
+    editor = "text_editor_code_execution"
+    assert [use.name for use in uses] == ["bash_code_execution", editor, editor, editor, editor, "code_execution"]
+    results = {block.tool_use_id: block for block in message.content if block.type.endswith("_tool_result")}
+    bash, view, replaced, created, failed, python = (results[use.id].content for use in uses)
+    assert (bash.type, bash.stderr, bash.return_code) == ("bash_code_execution_result", "made\n", 3)
+    assert view.type == "text_editor_code_execution_view_result"
+    assert (view.content, view.file_type, view.start_line, view.num_lines, view.total_lines) == ("two\n", "text", 2, 1, 2)
+    assert replaced.type == "text_editor_code_execution_str_replace_result"
+    assert (replaced.old_start, replaced.new_lines, replaced.lines) == (2, 1, ["-two", '+2 "é"'])
+    assert (created.type, created.is_file_update) == ("text_editor_code_execution_create_result", False)
+    assert failed.type == "text_editor_code_execution_tool_result_error"
+    assert failed.error_code == "file_not_found" and "gone.txt" in failed.error_message
+    assert python.stdout == 'one\n2 "é"\na\\b\n\n'
+    assert uses[1].input == {"command": "view", "path": "notes.txt", "view_range": [2, -1]}
+
+
+@pytest.mark.parametrize("model", TOOL_MODELS)
+def test_each_tool_shows_in_its_own_blocks(client, model):
+    check_three_tools(messages_of(client).create(**question(model)))
+    with messages_of(client).stream(**question(model)) as stream:
+        check_three_tools(stream.get_final_message())
+
+
+@pytest.mark.skipif(IS_OLD, reason="the old SDK's types know too few blocks to be strict about")
+@pytest.mark.parametrize("model", TOOL_MODELS)
+def test_strict_validation_accepts_the_blocks_of_each_tool(strict_client, model):
+    check_three_tools(strict_client.messages.create(**question(model)))
+    for _ in strict_client.messages.create(**question(model, stream=True)):
+        pass
+    with strict_client.messages.stream(**question(model)) as stream:
+        check_three_tools(stream.get_final_message())
+
+
+@pytest.mark.parametrize("model", TOOL_MODELS)
+def test_the_blocks_of_each_tool_sent_back_are_understood(client, model):
+    api = messages_of(client)
+    first = api.create(**question(model))
+    history = [
+        *question(model)["messages"],
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": "And then?"},
+    ]
+    second = api.create(**question(model, messages=history))
+    assert second.content[0].text == "I remember the notes."

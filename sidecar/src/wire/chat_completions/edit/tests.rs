@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::wire::model_request::{Show, TurnKind};
+use crate::wire::tools::ToolWords as _;
 
 fn run(claimed: &[u32], hint: Option<&str>) -> Run {
     let declaration =
@@ -24,13 +25,21 @@ fn prepared(body: &str, run: &Run) -> Result<Prepared, Problem> {
     edit(body.as_bytes(), run, None)
 }
 
+fn names(prepared: &Prepared) -> Vec<&str> {
+    prepared.functions.names().collect()
+}
+
 /// The three bodies, with the tool's definition cut to its name.
 fn check(body: &str, run: &Run, expected: Expect) {
     let prepared = prepared(body, run).expect("a request");
-    let ours = code_tool::chat_function(&prepared.tool_name).to_string();
+    let ours: Vec<(String, String)> = prepared
+        .functions
+        .definitions()
+        .map(|function| (Words::function(&function).to_string(), format!("<{}>", function.name)))
+        .collect();
     let bodies = [TurnKind::First, TurnKind::Later, TurnKind::Closing].map(|kind| {
         let body = String::from_utf8(prepared.request.body(kind).to_vec()).expect("text");
-        body.replace(&ours, &format!("<{}>", prepared.tool_name))
+        ours.iter().fold(body, |body, (definition, name)| body.replace(definition, name))
     });
     expected.assert_eq(&bodies.join("\n"));
 }
@@ -73,7 +82,7 @@ fn tools_of_any_other_type_keep_their_bytes_and_the_providers_name_of_the_model_
     let prepared = edit(body.as_bytes(), &run(&[2], None), Some("upstream")).expect("a request");
     let sent = String::from_utf8(prepared.request.body(TurnKind::Closing).to_vec()).expect("text");
     assert_eq!(sent, format!(r#"{{"model":"upstream","tools":[{others}],"messages":[]}}"#));
-    assert_eq!((&*prepared.model, &*prepared.tool_name), ("demo", "otari_code_execution_1"));
+    assert_eq!((&*prepared.model, names(&prepared)), ("demo", vec!["otari_code_execution_1"]));
 }
 
 #[test]
@@ -154,7 +163,7 @@ fn a_callers_own_function_of_the_name_stays_its_own() {
         {"type":"function","function":{"name":"code_execution"}}"#]],
     );
     let body = format!(r#"{{"messages":[],"tools":[{own}{{"type":"code_interpreter"}}]}}"#);
-    assert_eq!(prepared(&body, &run(&[1], None)).expect("a request").tool_name, "otari_code_execution_1");
+    assert_eq!(names(&prepared(&body, &run(&[1], None)).expect("a request")), ["otari_code_execution_1"]);
 }
 
 #[test]
@@ -189,6 +198,23 @@ fn an_allow_list_names_our_function_once_and_loses_it_for_the_last_call() {
         {"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"code_execution"}}]}}
         {"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"code_execution"}}]}}
         "none""#]],
+    );
+}
+
+#[test]
+fn several_tools_are_forced_by_giving_no_others_once() {
+    let all = [CodeTool::Python, CodeTool::Bash, CodeTool::TextEditor];
+    let run = Run { tools: all.to_vec(), ..run(&[1], Some("sums")) };
+    let body = format!(
+        r#"{{"tools":[{LOOKUP}{{"type":"code_execution_20250825"}}],"tool_choice":{{"type":"code_execution_20250825"}},"messages":[]}}"#
+    );
+    check(
+        &body,
+        &run,
+        expect![[r#"
+            {"tools":[<code_execution>,<bash_code_execution>,<text_editor_code_execution>],"tool_choice":"required","messages":[{"role":"system","content":"When to use the tools of this gateway:\n- code_execution, bash_code_execution, text_editor_code_execution: sums"}]}
+            {"tools":[{"type":"function","function":{"name":"lookup"}},<code_execution>,<bash_code_execution>,<text_editor_code_execution>],"tool_choice":"auto","messages":[{"role":"system","content":"When to use the tools of this gateway:\n- code_execution, bash_code_execution, text_editor_code_execution: sums"}]}
+            {"tools":[{"type":"function","function":{"name":"lookup"}}],"tool_choice":"auto","messages":[{"role":"system","content":"When to use the tools of this gateway:\n- code_execution, bash_code_execution, text_editor_code_execution: sums"}]}"#]],
     );
 }
 

@@ -27,7 +27,7 @@ fn told(pieces: &[Option<&str>], streamed: bool) -> String {
             write(ClientEvent::Block(BlockEvent::Delta(Delta::Text((*text).to_owned()), None)));
             write(ClientEvent::Block(BlockEvent::Stop(None)));
         } else {
-            write(ClientEvent::CodeStart { call: 0 });
+            write(ClientEvent::CodeStart { call: 0, tool: CodeTool::Python });
             write(ClientEvent::CodeStop { call: 0 });
         }
     }

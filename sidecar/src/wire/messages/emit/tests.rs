@@ -2,6 +2,7 @@ use decision::decide::Dialect;
 use decision::request::CodeTool;
 
 use super::*;
+use crate::wire::conversation::Function;
 use crate::wire::model_request::TurnKind;
 
 fn run() -> Run {

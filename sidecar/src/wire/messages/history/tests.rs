@@ -137,6 +137,37 @@ fn stderr_return_code_and_files_are_told() {
 }
 
 #[test]
+fn pairs_of_every_tool_are_folded_in_any_completeness() {
+    let fold_pair = |name: &str, input: Value, content: Value| {
+        let call = json!({"type": "server_tool_use", "id": OURS, "name": name, "input": input, "caller": null});
+        let result = json!({"type": format!("{name}_tool_result"), "tool_use_id": OURS, "content": content});
+        let folded = folded(&json!([{"role": "assistant", "content": [call, result]}]));
+        assert_eq!(folded[0]["content"].as_array().map(Vec::len), Some(1), "{folded}");
+        folded[0]["content"][0]["text"].as_str().expect("text").to_owned()
+    };
+    let bash = |content: Value| fold_pair("bash_code_execution", json!({"command": "ls"}), content);
+    let ran =
+        json!({"type": "bash_code_execution_result", "stdout": "a\n", "stderr": "", "return_code": 0, "content": []});
+    assert_eq!(bash(ran), "I ran this command:\n```bash\nls\n```\nstdout:\na\nreturn code: 0");
+    let error = json!({"type": "bash_code_execution_tool_result_error", "error_code": "unavailable"});
+    assert_eq!(bash(error), "I ran this command:\n```bash\nls\n```\nerror: unavailable");
+    assert_eq!(bash(json!({"stdout": null})), "I ran this command:\n```bash\nls\n```");
+    let editor = |content: Value| {
+        let text = fold_pair("text_editor_code_execution", json!({"command": "view", "path": "a"}), content);
+        let head = "I used the sandbox:\n```json\n{\"command\":\"view\",\"path\":\"a\"}\n```";
+        text.strip_prefix(head).unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let view = json!({"type": "text_editor_code_execution_view_result", "content": "one\n", "file_type": "text"});
+    assert_eq!(editor(view), "\ncontent:\none");
+    assert_eq!(editor(json!({"is_file_update": true})), "\nThe file was written over.");
+    assert_eq!(editor(json!({"is_file_update": false})), "\nThe file was created.");
+    assert_eq!(editor(json!({"lines": ["-a", "+b"], "old_start": null})), "\nchanged lines:\n-a\n+b");
+    assert_eq!(editor(json!({"lines": null})), "");
+    let error = json!({"error_code": "file_not_found", "error_message": "no such file"});
+    assert_eq!(editor(error), "\nerror: file_not_found\nno such file");
+}
+
+#[test]
 fn other_shapes_pass() {
     for messages in ["null", r#""otari_srvtoolu_1""#, r#"[{"role": "user", "content": "otari_srvtoolu_1"} ]"#] {
         check_untouched(messages);

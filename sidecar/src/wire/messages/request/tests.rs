@@ -4,6 +4,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::wire::model_request::TurnKind;
+use crate::wire::tools::ToolWords as _;
 
 fn run(claimed: &[u32], hint: Option<&str>) -> Run {
     let declaration = |index: &u32| ToolDeclaration {
@@ -27,16 +28,15 @@ fn run(claimed: &[u32], hint: Option<&str>) -> Run {
 /// The three bodies, with the tool's definition cut to its name.
 fn bodies(body: &str, run: &Run) -> String {
     let prepared = edit(body.as_bytes(), run, None).expect("a request");
-    let mut ours = Vec::new();
-    let definition = json!({
-        "name": prepared.tool_name, "description": code_tool::DESCRIPTION, "input_schema": code_tool::schema(),
-    });
-    push_json(&mut ours, &definition);
-    let ours = String::from_utf8(ours).expect("text");
+    let ours: Vec<(String, String)> = prepared
+        .functions
+        .definitions()
+        .map(|function| (Words::function(&function).to_string(), format!("<{}>", function.name)))
+        .collect();
     [TurnKind::First, TurnKind::Later, TurnKind::Closing]
         .map(|kind| {
             let body = String::from_utf8(prepared.request.body(kind).to_vec()).expect("text");
-            body.replace(&ours, &format!("<{}>", prepared.tool_name))
+            ours.iter().fold(body, |body, (definition, name)| body.replace(definition, name))
         })
         .join("\n")
 }
@@ -69,6 +69,29 @@ fn every_claimed_declaration_goes_and_a_taken_name_is_avoided() {
             {"tools":[{"name":"code_execution","input_schema":{}},{"name":"otari_code_execution_1"},<otari_code_execution_2>],"tool_choice":{"type":"tool","name":"code_execution"},"messages":[]}
             {"tools":[{"name":"code_execution","input_schema":{}},{"name":"otari_code_execution_1"},<otari_code_execution_2>],"tool_choice":{"type":"tool","name":"code_execution"},"messages":[]}
             {"tools":[{"name":"code_execution","input_schema":{}},{"name":"otari_code_execution_1"}],"tool_choice":{"type":"tool","name":"code_execution"},"messages":[]}"#]],
+    );
+}
+
+#[test]
+fn bash_may_come_alone_and_a_taken_name_of_each_tool_is_avoided() {
+    let with = |tools: &[CodeTool]| Run { tools: tools.to_vec(), ..run(&[1], None) };
+    let body = r#"{"tools":[{"name":"bash_code_execution","input_schema":{}},{"type":"code_execution_20250825","name":"code_execution"}],
+        "tool_choice":{"type":"tool","name":"code_execution","disable_parallel_tool_use":true},"messages":[]}"#;
+    check(
+        body,
+        &with(&[CodeTool::Bash]),
+        expect![[r#"
+            {"tools":[{"name":"bash_code_execution","input_schema":{}},<otari_bash_code_execution_1>],"tool_choice":{"type":"tool","name":"otari_bash_code_execution_1","disable_parallel_tool_use":true},"messages":[]}
+            {"tools":[{"name":"bash_code_execution","input_schema":{}},<otari_bash_code_execution_1>],"tool_choice":{"type":"auto","disable_parallel_tool_use":true},"messages":[]}
+            {"tools":[{"name":"bash_code_execution","input_schema":{}}],"tool_choice":{"type":"auto","disable_parallel_tool_use":true},"messages":[]}"#]],
+    );
+    check(
+        body,
+        &with(&[CodeTool::Python, CodeTool::Bash, CodeTool::TextEditor]),
+        expect![[r#"
+            {"tools":[<code_execution>,<otari_bash_code_execution_1>,<text_editor_code_execution>],"tool_choice":{"type":"any","disable_parallel_tool_use":true},"messages":[]}
+            {"tools":[{"name":"bash_code_execution","input_schema":{}},<code_execution>,<otari_bash_code_execution_1>,<text_editor_code_execution>],"tool_choice":{"type":"auto","disable_parallel_tool_use":true},"messages":[]}
+            {"tools":[{"name":"bash_code_execution","input_schema":{}}],"tool_choice":{"type":"auto","disable_parallel_tool_use":true},"messages":[]}"#]],
     );
 }
 

@@ -139,7 +139,7 @@ fn history() {
                 },
                 {
                   "role": "assistant",
-                  "content": "let me look\n\nI used web_search with {\"query\":\"q\"}.\nresult:\n[{\"url\":\"u\"}]\n\nI used the sandbox:\n```json\n{\"command\":\"ls\"}\n```\nstdout:\nx\nreturn code: 0\n\nI ran this Python code:\n```python\n1\n```\nstdout:\n1\nreturn code: 0",
+                  "content": "let me look\n\nI used web_search with {\"query\":\"q\"}.\nresult:\n[{\"url\":\"u\"}]\n\nI ran this command:\n```bash\nls\n```\nstdout:\nx\nreturn code: 0\n\nI ran this Python code:\n```python\n1\n```\nstdout:\n1\nreturn code: 0",
                   "tool_calls": [
                     {
                       "id": "toolu_1",

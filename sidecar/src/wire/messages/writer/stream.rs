@@ -2,9 +2,11 @@
 
 use bytes::BytesMut;
 use decision::problem::Problem;
+use decision::request::CodeTool;
 use serde_json::{Map, Value, json};
 
 use super::{check_arguments, code_block};
+use crate::wire::code_tool;
 use crate::wire::event::{BlockEvent, BlockKind, Delta, Raw};
 use crate::wire::json::push_json;
 use crate::wire::sse::write_frame;
@@ -30,8 +32,8 @@ enum Open {
     Call(String),
     /// A block the client does not see.
     Hidden,
-    /// A code call; whether some of its code was shown.
-    Code { begun: bool },
+    /// A call of ours; whether some of its input was shown.
+    Code { tool: CodeTool, begun: bool },
 }
 
 impl StreamForm {
@@ -74,27 +76,34 @@ impl StreamForm {
         Ok(())
     }
 
-    /// The code's input grows as JSON of our own making, whatever the model's pieces looked like.
-    pub(super) fn code_start(&mut self, id: &str) {
-        self.open = Open::Code { begun: false };
-        self.start_block(&code_block(id, &json!({})));
+    /// The input grows as JSON of our own making, whatever the model's pieces looked like.
+    pub(super) fn code_start(&mut self, id: &str, tool: CodeTool) {
+        self.open = Open::Code { tool, begun: false };
+        self.start_block(&code_block(id, tool, &Map::new()));
         self.input_delta("");
     }
 
-    pub(super) fn code_delta(&mut self, code: &str) {
-        let begun = std::mem::replace(&mut self.open, Open::Code { begun: true }) == Open::Code { begun: true };
-        let quoted = Value::from(code).to_string();
+    pub(super) fn code_delta(&mut self, text: &str) {
+        let Open::Code { tool, begun } = &mut self.open else { return };
+        let is_next = std::mem::replace(begun, true);
+        let Some(member) = code_tool::live_member(*tool) else { return self.input_delta(text) };
+        let quoted = Value::from(text).to_string();
         let escaped = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
-        if begun {
+        if is_next {
             self.input_delta(escaped);
         } else {
-            self.input_delta(&format!("{{\"code\": \"{escaped}"));
+            self.input_delta(&format!("{{\"{member}\": \"{escaped}"));
         }
     }
 
     pub(super) fn code_stop(&mut self) {
-        let begun = std::mem::take(&mut self.open) == Open::Code { begun: true };
-        self.input_delta(if begun { "\"}" } else { "{\"code\": \"\"}" });
+        let Open::Code { tool, begun } = std::mem::take(&mut self.open) else { return };
+        match (code_tool::live_member(tool), begun) {
+            (Some(_), true) => self.input_delta("\"}"),
+            (Some(member), false) => self.input_delta(&format!("{{\"{member}\": \"\"}}")),
+            (None, true) => {}
+            (None, false) => self.input_delta("{}"),
+        }
         self.stop();
     }
 

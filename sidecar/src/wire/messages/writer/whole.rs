@@ -1,10 +1,12 @@
 //! The whole form: the same blocks, collected into one body.
 
 use decision::problem::Problem;
+use decision::request::CodeTool;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{check_arguments, code_block};
+use crate::wire::code_tool;
 use crate::wire::event::{BlockEvent, BlockKind, Delta};
 use crate::wire::json::push_json;
 
@@ -30,7 +32,8 @@ enum Open {
     },
     Code {
         id: String,
-        code: String,
+        tool: CodeTool,
+        shown: String,
     },
 }
 
@@ -57,19 +60,19 @@ impl WholeForm {
         Ok(())
     }
 
-    pub(super) fn code_start(&mut self, id: String) {
-        self.open = Open::Code { id, code: String::new() };
+    pub(super) fn code_start(&mut self, id: String, tool: CodeTool) {
+        self.open = Open::Code { id, tool, shown: String::new() };
     }
 
     pub(super) fn code_delta(&mut self, more: &str) {
-        if let Open::Code { code, .. } = &mut self.open {
-            code.push_str(more);
+        if let Open::Code { shown, .. } = &mut self.open {
+            shown.push_str(more);
         }
     }
 
     pub(super) fn code_stop(&mut self) {
-        if let Open::Code { id, code } = std::mem::take(&mut self.open) {
-            self.push_value(&code_block(&id, &json!({"code": code})));
+        if let Open::Code { id, tool, shown } = std::mem::take(&mut self.open) {
+            self.push_value(&code_block(&id, tool, &code_tool::shown_input(tool, shown)));
         }
     }
 

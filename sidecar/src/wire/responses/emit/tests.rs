@@ -2,7 +2,8 @@ use decision::decide::Dialect;
 use decision::request::CodeTool;
 
 use super::*;
-use crate::wire::conversation::Call;
+use crate::wire::code_tool::description;
+use crate::wire::conversation::{Call, Choice, Function};
 use crate::wire::model_request::{Show, TurnKind};
 
 fn run() -> Run {
@@ -48,9 +49,9 @@ fn everything_neutral_has_its_place() {
     };
     let prepared = emit(conversation, &run(), Some("upstream"));
     assert_eq!(prepared.dropped, ["stop_sequences"]);
-    assert_eq!(prepared.tool_name, "otari_code_execution_1");
+    assert_eq!(prepared.functions.names().collect::<Vec<_>>(), ["otari_code_execution_1"]);
     let body: Value = serde_json::from_slice(&prepared.request.body(TurnKind::First)).unwrap();
-    let body = format!("{body:#}").replace(code_tool::DESCRIPTION, "[description]");
+    let body = format!("{body:#}").replace(description(CodeTool::Python), "[description]");
     insta::assert_snapshot!(body);
     let later: Value = serde_json::from_slice(&prepared.request.body(TurnKind::Later)).unwrap();
     assert_eq!(later["tool_choice"], "auto");

@@ -162,18 +162,21 @@ impl CodeItem {
 
     /// A program that failed is told by the item's status, a call without an answer by a missing `completed` too.
     pub(super) fn answer(&self, outcome: CodeOutcome, events: &mut Events) -> (usize, Vec<u8>) {
-        let (status, outputs) = match outcome {
-            CodeOutcome::Ran { stdout, stderr, return_code } => {
-                events.of_item("response.code_interpreter_call.completed", &self.place, |_| {});
-                let logs = stdout + &stderr;
-                let logs: Vec<Value> =
-                    if logs.is_empty() { Vec::new() } else { vec![json!({"type": "logs", "logs": logs})] };
-                (if return_code == 0 { "completed" } else { "failed" }, logs.into())
-            }
-            CodeOutcome::Failed(_) => ("failed", Value::Null),
+        let (logs, succeeded) = match outcome {
+            CodeOutcome::Ran { stdout, stderr, return_code } => (Some(stdout + &stderr), return_code == 0),
+            CodeOutcome::Edited { text, note, edit: _ } => (Some(text + &note), true),
+            CodeOutcome::EditFailed { failure: _, message } => (Some(message), false),
+            CodeOutcome::Failed(_) => (None, false),
         };
-        let outputs = if self.shows_outputs { outputs } else { Value::Null };
-        done(&self.place, self.item(status, outputs), events)
+        if logs.is_some() {
+            events.of_item("response.code_interpreter_call.completed", &self.place, |_| {});
+        }
+        let outputs = logs.filter(|_| self.shows_outputs).map(|logs| {
+            let logs = Some(logs).filter(|logs| !logs.is_empty());
+            logs.map(|logs| json!({"type": "logs", "logs": logs})).into_iter().collect::<Vec<Value>>()
+        });
+        let status = if succeeded { "completed" } else { "failed" };
+        done(&self.place, self.item(status, outputs.into()), events)
     }
 
     fn item(&self, status: &str, outputs: Value) -> Vec<u8> {

@@ -1,0 +1,128 @@
+//! A sandbox that knows what a few programs print, and a workspace of one file.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
+
+use super::support::lock;
+use crate::sandbox::{
+    Capability, EditorCommand, EditorFault, EditorReport, ExecutionRequest, ExecutionResult, SandboxBackend,
+    SandboxError, SessionId, SessionSpec, ToolInput,
+};
+
+/// Knows a few programs by their text.
+#[derive(Debug, Default)]
+pub(super) struct Canned {
+    /// Why no session is to be had.
+    pub(super) closed: Mutex<Option<SandboxError>>,
+    pub(super) created: AtomicU64,
+    /// Told when a session is destroyed.
+    pub(super) destroyed: Notify,
+    /// Told when `hang` runs.
+    pub(super) hanging: Notify,
+    /// Lets `wait` end.
+    pub(super) go_on: Notify,
+    pub(super) ran: Mutex<Vec<String>>,
+}
+
+impl SandboxBackend for Canned {
+    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+        async move {
+            if let Some(error) = lock(&self.closed).take() {
+                return Err(error);
+            }
+            Ok(SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string()))
+        }
+        .boxed()
+    }
+
+    fn execute<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        request: &'a ExecutionRequest,
+    ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>> {
+        async move {
+            let code = match &request.input {
+                ToolInput::Python { code } => code,
+                ToolInput::Bash { command } => command,
+                ToolInput::TextEditor(command) => {
+                    lock(&self.ran).push(format!("{command:?}"));
+                    return Ok(edited(command));
+                }
+            };
+            lock(&self.ran).push(code.clone());
+            let (stdout, stderr, return_code) = match code.as_str() {
+                "print(6*7)" => ("42\n", "", 0),
+                "ls; false" => ("a.txt\n", "", 1),
+                "1/0" => ("", "ZeroDivisionError: division by zero\n", 1),
+                "warn()" => ("", "DeprecationWarning\n", 0),
+                "lost()" => return Err(SandboxError::UnknownSession),
+                "slow()" => return Err(SandboxError::TimedOut),
+                "hang()" => {
+                    self.hanging.notify_one();
+                    std::future::pending().await
+                }
+                "wait()" => {
+                    self.go_on.notified().await;
+                    ("waited\n", "", 0)
+                }
+                _ => ("ok\n", "", 0),
+            };
+            Ok(ExecutionResult {
+                stdout: stdout.into(),
+                stderr: stderr.into(),
+                return_code,
+                ..ExecutionResult::default()
+            })
+        }
+        .boxed()
+    }
+
+    fn destroy_session<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
+        async move {
+            self.destroyed.notify_one();
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn capability(&self) -> Capability {
+        Capability { backend: "canned", isolation: "none", detail: "tests".to_owned() }
+    }
+}
+
+/// A file of three lines at `a.txt`, and no other.
+fn edited(command: &EditorCommand) -> ExecutionResult {
+    let result = |stdout: &str, stderr: &str, return_code, report| ExecutionResult {
+        stdout: stdout.to_owned(),
+        stderr: stderr.to_owned(),
+        return_code,
+        editor: Some(report),
+        ..ExecutionResult::default()
+    };
+    match command {
+        EditorCommand::View { path, .. } if path == "." => {
+            result("a.txt\n", "", 0, EditorReport::Listed { entries: 1 })
+        }
+        // What a contract-v1 server says.
+        EditorCommand::View { path, .. } if path == "no report" => {
+            ExecutionResult { stdout: "seen\n".to_owned(), ..ExecutionResult::default() }
+        }
+        EditorCommand::View { path, .. } if path == "a.txt" => {
+            let lines = EditorReport::Viewed { start_line: 2, num_lines: 1, total_lines: 3 };
+            result("two\n", "", 0, lines)
+        }
+        EditorCommand::Create { .. } => {
+            result("The file was created.", "", 0, EditorReport::Created { is_file_update: false })
+        }
+        EditorCommand::StrReplace { path, old, new } if path == "a.txt" => {
+            let lines = Some(vec![format!("-{old}"), format!("+{new}")]);
+            let hunk = EditorReport::Edited { old_start: 2, old_lines: 1, new_start: 2, new_lines: 1, lines };
+            result("The file was edited.", "", 0, hunk)
+        }
+        _ => result("", "there is no such file", 1, EditorReport::Failed(EditorFault::FileNotFound)),
+    }
+}
