@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use decision::format::ApiFormat::{self, ChatCompletions, Messages, Responses};
 use serde_json::{Value, json};
 
 use crate::client::{Call, Connection, Target};
@@ -20,7 +21,9 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Requests before the clock starts, for each client.
 const WARM_UP: usize = 50;
 /// Requests of one client; with more clients each sends as many.
-const TURNS: usize = 600;
+const TURNS: usize = 200;
+/// Measurements of every pair of wires.
+const ROUNDS: usize = 3;
 /// Requests of the relay, each way.
 const RELAYS: usize = 1_500;
 
@@ -52,8 +55,10 @@ impl Bench {
                  sandbox: {{backend: http, url: \"http://{sandbox}\"}}\n\
                  providers:\n  \
                    messages: {{type: openai_compatible, base_url: \"http://{model}\", wires: [messages]}}\n  \
-                   chat: {{type: openai_compatible, base_url: \"http://{model}\", wires: [chat_completions]}}\n\
-                 models:\n  - {{match: \"chat*\", provider: chat}}\n  - {{match: \"*\", provider: messages}}\n",
+                   chat: {{type: openai_compatible, base_url: \"http://{model}\", wires: [chat_completions]}}\n  \
+                   responses: {{type: openai_compatible, base_url: \"http://{model}\", wires: [responses]}}\n\
+                 models:\n  - {{match: \"chat*\", provider: chat}}\n  - {{match: \"responses*\", provider: responses}}\n  \
+                 - {{match: \"*\", provider: messages}}\n",
                 folder.path().join("data").display()
             ),
         )?;
@@ -84,13 +89,14 @@ impl Bench {
     }
 
     /// Whole or streamed code turns of `clients` at once: times of all turns, and how long it took together.
-    async fn turns(&self, clients: usize, model: &str, stream: bool) -> Fallible<Value> {
-        let body = instant::code_request(model, stream);
+    async fn turns(&self, clients: usize, wire: ApiFormat, model: &str, stream: bool) -> Fallible<Value> {
+        let body = instant::code_request(wire, model, stream);
+        let path = path(wire);
         let mut connections = Vec::new();
         for _ in 0..clients {
             let mut client = Connection::open(Target::Unix(self.socket.clone())).await?;
             for _ in 0..WARM_UP {
-                timed(&mut client, &body, instant::is_code_answer).await?;
+                timed(&mut client, path, &body, instant::is_code_answer).await?;
             }
             connections.push(client);
         }
@@ -100,7 +106,7 @@ impl Bench {
             async move {
                 let mut times = Vec::with_capacity(TURNS);
                 for _ in 0..TURNS {
-                    times.push(timed(&mut client, &body, instant::is_code_answer).await?);
+                    times.push(timed(&mut client, path, &body, instant::is_code_answer).await?);
                 }
                 Fallible::Ok(times)
             }
@@ -108,6 +114,23 @@ impl Bench {
         let times: Vec<Duration> = futures_util::future::try_join_all(work).await?.into_iter().flatten().collect();
         let per_second = whole(times.len()) / begun.elapsed().as_secs_f64();
         Ok(json!({"p50_ms": millis(median(times)), "per_second": per_second.round()}))
+    }
+
+    /// Rates of whole turns at 16 clients, every two wires with each other, in rounds so that a busy moment hits them all.
+    async fn pairs(&self) -> Fallible<Value> {
+        let wires = [Messages, ChatCompletions, Responses];
+        let mut rates = serde_json::Map::new();
+        for _ in 0..ROUNDS {
+            for caller in wires {
+                for model in wires {
+                    let turns = self.turns(16, caller, model_of(model), false).await?;
+                    let name = format!("{} → {}", word(caller), word(model));
+                    let rate = rates.entry(name).or_insert_with(|| json!([]));
+                    rate.as_array_mut().into_iter().for_each(|list| list.push(turns["per_second"].clone()));
+                }
+            }
+        }
+        Ok(rates.into())
     }
 
     /// A plain streamed request, alternately straight to the model and through the sidecar.
@@ -118,8 +141,8 @@ impl Bench {
         let (mut with, mut without) = (Vec::new(), Vec::new());
         for round in 0..RELAYS {
             let pair = [
-                timed(&mut straight, &body, instant::is_plain_answer).await?,
-                timed(&mut through, &body, instant::is_plain_answer).await?,
+                timed(&mut straight, path(Messages), &body, instant::is_plain_answer).await?,
+                timed(&mut through, path(Messages), &body, instant::is_plain_answer).await?,
             ];
             if round >= WARM_UP {
                 without.push(pair[0]);
@@ -145,18 +168,18 @@ pub async fn run(program: PathBuf) -> Fallible<Value> {
     let idle_mib = bench.resident_mib()?;
     Ok(json!({
         "idle_mib": idle_mib,
-        "turn_1_client": bench.turns(1, "instant", false).await?,
-        "turn_16_clients": bench.turns(16, "instant", false).await?,
-        "turn_16_clients_streamed": bench.turns(16, "instant", true).await?,
-        "turn_16_clients_chat_model": bench.turns(16, "chat-instant", false).await?,
+        "turn_1_client": bench.turns(1, Messages, "instant", false).await?,
+        "turn_16_clients": bench.turns(16, Messages, "instant", false).await?,
+        "turn_16_clients_streamed": bench.turns(16, Messages, "instant", true).await?,
+        "pairs": bench.pairs().await?,
         "relay": bench.relay().await?,
         "after_mib": bench.resident_mib()?,
     }))
 }
 
 /// Time of one request, its answer read to the end; `right` says whether it is the one expected.
-async fn timed(connection: &mut Connection, body: &Bytes, right: fn(&[u8]) -> bool) -> Fallible<Duration> {
-    let call = Call::post_bytes("/v1/messages", body.clone())
+async fn timed(connection: &mut Connection, path: &str, body: &Bytes, right: fn(&[u8]) -> bool) -> Fallible<Duration> {
+    let call = Call::post_bytes(path, body.clone())
         .header("anthropic-version", "2023-06-01")
         .header("x-otari-hop", HOP_SECRET);
     let begun = Instant::now();
@@ -166,6 +189,31 @@ async fn timed(connection: &mut Connection, body: &Bytes, right: fn(&[u8]) -> bo
         Ok(time)
     } else {
         Err(format!("a wrong answer, {}: {}", answer.status, answer.text()).into())
+    }
+}
+
+fn path(wire: ApiFormat) -> &'static str {
+    match wire {
+        Messages => "/v1/messages",
+        ChatCompletions => "/v1/chat/completions",
+        Responses => "/v1/responses",
+    }
+}
+
+/// The instant model that is served in this wire alone.
+fn model_of(wire: ApiFormat) -> &'static str {
+    match wire {
+        Messages => "instant",
+        ChatCompletions => "chat-instant",
+        Responses => "responses-instant",
+    }
+}
+
+fn word(wire: ApiFormat) -> &'static str {
+    match wire {
+        Messages => "Messages",
+        ChatCompletions => "Chat Completions",
+        Responses => "Responses",
     }
 }
 

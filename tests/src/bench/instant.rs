@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use decision::format::ApiFormat;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -20,13 +21,25 @@ const OUTPUT: &str = "the answer is 42";
 /// What the model says at last.
 const CLOSING: &str = "It printed the answer.";
 
-/// A request that declares the code tool.
-pub(super) fn code_request(model: &str, stream: bool) -> Bytes {
-    bytes(&json!({
-        "model": model, "max_tokens": 1024, "stream": stream,
-        "tools": [{"type": "code_execution_20250825", "name": "code_execution"}],
-        "messages": [{"role": "user", "content": "Compute it."}],
-    }))
+/// A request on this wire that declares the code tool.
+pub(super) fn code_request(wire: ApiFormat, model: &str, stream: bool) -> Bytes {
+    let history = json!([{"role": "user", "content": "Compute it."}]);
+    bytes(&match wire {
+        // A declaration that means Python alone, on every wire: the rates are of the same work.
+        ApiFormat::Messages => json!({
+            "model": model, "max_tokens": 1024, "stream": stream, "messages": history,
+            "tools": [{"type": "code_execution_20250522", "name": "code_execution"}],
+        }),
+        ApiFormat::ChatCompletions => json!({
+            "model": model, "max_tokens": 1024, "stream": stream, "messages": history,
+            "tools": [{"type": "code_interpreter"}],
+        }),
+        ApiFormat::Responses => json!({
+            "model": model, "max_output_tokens": 1024, "stream": stream, "input": history,
+            "include": ["code_interpreter_call.outputs"],
+            "tools": [{"type": "code_interpreter", "container": {"type": "auto"}}],
+        }),
+    })
 }
 
 /// A streamed request without tools. Our own id in it brings it to the sidecar in the product; here it goes there anyway.
@@ -37,9 +50,9 @@ pub(super) fn plain_request() -> Bytes {
     }))
 }
 
-/// The answer shows the code's output and the model's closing words.
+/// The answer shows the model's closing words, which it says when it has read the code's output.
 pub(super) fn is_code_answer(body: &[u8]) -> bool {
-    memmem::find(body, OUTPUT.as_bytes()).is_some() && memmem::find(body, CLOSING.as_bytes()).is_some()
+    memmem::find(body, CLOSING.as_bytes()).is_some()
 }
 
 /// The stream came to its end.
@@ -55,6 +68,9 @@ pub(super) async fn model() -> Fallible<SocketAddr> {
         let streamed = memmem::find(body, b"\"stream\":true").is_some();
         if path.ends_with("/chat/completions") {
             return (200, "application/json", bytes(&chat(asks_for_code)));
+        }
+        if path.ends_with("/responses") {
+            return (200, "application/json", bytes(&response(asks_for_code)));
         }
         let message = message(asks_for_code);
         if streamed { (200, "text/event-stream", events(&message)) } else { (200, "application/json", bytes(&message)) }
@@ -132,6 +148,25 @@ fn chat(asks_for_code: bool) -> Value {
         "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "instant",
         "choices": [{"index": 0, "message": message, "finish_reason": if asks_for_code { "tool_calls" } else { "stop" }}],
         "usage": {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20},
+    })
+}
+
+fn response(asks_for_code: bool) -> Value {
+    let text = |text: &str| {
+        json!({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]})
+    };
+    let output = if asks_for_code {
+        json!([text("Let me see."), {"type": "function_call", "id": "fc_1", "call_id": "call_1", "status": "completed",
+            "name": "code_execution", "arguments": "{\"code\": \"print('the answer is', 42)\"}"}])
+    } else {
+        json!([text(CLOSING)])
+    };
+    json!({
+        "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "instant", "output": output,
+        "error": null, "incomplete_details": null, "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
+        "usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 10,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 20},
     })
 }
 
