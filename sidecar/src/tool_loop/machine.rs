@@ -54,6 +54,8 @@ pub enum Output {
     StartTool {
         /// Which call; counts from 0 over the request.
         call: usize,
+        /// The model's own id of it.
+        id: String,
         /// The Python source.
         code: String,
     },
@@ -265,7 +267,7 @@ impl ReadingTurn {
             let outcome = match code {
                 Ok(code) => {
                     ledger.ran = true;
-                    out.push(Output::StartTool { call, code });
+                    out.push(Output::StartTool { call, id: id.clone(), code });
                     None
                 }
                 Err(failure) => Some(CodeOutcome::Failed(failure)),

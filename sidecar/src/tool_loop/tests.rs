@@ -4,6 +4,7 @@ mod chat_caller;
 mod failures;
 mod headers;
 mod leaving;
+mod mixed;
 mod responses;
 mod support;
 mod transcripts;

@@ -94,7 +94,7 @@ fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
             machine = machine.handle(input, &mut outputs);
             for output in outputs {
                 match &output {
-                    Output::StartTool { call, code } => {
+                    Output::StartTool { call, code, id: _ } => {
                         started.push(*call);
                         let outcome = CodeOutcome::Ran { stdout: code.clone(), stderr: String::new(), return_code: 0 };
                         inputs.push_back(Input::ToolFinished { call: *call, outcome: outcome.clone() });

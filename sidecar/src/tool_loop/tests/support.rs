@@ -26,7 +26,7 @@ use crate::sandbox::{
     Capability, ExecutionRequest, ExecutionResult, Reaper, SandboxBackend, SandboxError, SessionId, SessionSpec,
     ToolInput,
 };
-use crate::tool_loop::{Engine, Limits, LoopReply, ReplyBody, RunRequest};
+use crate::tool_loop::{Engine, Limits, LoopReply, Memory, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
 
 /// One answer of the model.
@@ -261,6 +261,7 @@ impl Bench {
             clock: Arc::new(FixedClock),
             ids: Arc::new(CountingIds::default()),
             limits,
+            memory: Arc::new(Memory::new(limits.memory)),
             tasks,
         };
         Self { model, sandbox, engine: Arc::new(engine) }
