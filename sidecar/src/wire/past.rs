@@ -90,13 +90,15 @@ pub fn restore(wire: CallerWire, body: &[u8], run: &Run, past: &dyn PastRuns) ->
     let mut found = Vec::new();
     let mut at = 0;
     for said in list.chunk_by(|before, after| (shape.is_models)(before) == (shape.is_models)(after)) {
-        let ids = said.iter().flat_map(|entry| (shape.call_ids)(entry));
+        let mut ids = said.iter().flat_map(|entry| (shape.call_ids)(entry));
         let place = way.place();
-        if let Some(runs) = ids.filter_map(|id| past.find(&id, &place)).next() {
+        if let Some(runs) = ids.find_map(|id| past.find(&id, &place)) {
             found.push((at..at + said.len(), runs));
         }
         at += said.len();
-        said.iter().for_each(|entry| way.step(entry.get()));
+        for entry in said {
+            way.step(entry.get());
+        }
     }
     let place = way.place();
     if found.is_empty() {

@@ -143,15 +143,15 @@ impl ModelWire {
     /// Appends the results of a turn's calls to the history.
     pub fn append_results(self, request: &mut ModelRequest, results: &[CallResult]) {
         match self {
-            Self::Messages => request.append(&messages::results_entry(results.iter()).as_bytes()),
+            Self::Messages => request.append(messages::results_entry(results.iter()).as_bytes()),
             Self::ChatCompletions => {
                 for result in results {
-                    request.append(&chat_completions::result_entry(result).as_bytes());
+                    request.append(chat_completions::result_entry(result).as_bytes());
                 }
             }
             Self::Responses => {
                 for result in results {
-                    request.append(&responses::result_entry(result).as_bytes());
+                    request.append(responses::result_entry(result).as_bytes());
                 }
             }
         }

@@ -45,7 +45,7 @@ async fn what_is_asked_for_stays_and_what_is_not_goes_with_its_age() {
     let memory = memory(MemoryLimits { max_age: Duration::from_secs(80), ..MemoryLimits::default() });
     keep(&memory, "a", 1, 1);
     keep(&memory, "a", 2, 1);
-    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::advance(Duration::from_secs(61)).await;
     assert!(knows(&memory, "a", 1));
     tokio::time::advance(Duration::from_secs(21)).await;
     assert_eq!(known(&memory, "a"), [1]);

@@ -4,81 +4,24 @@ use decision::decide::Dialect;
 use decision::format::ApiFormat::{self, ChatCompletions, Messages, Responses};
 use serde_json::{Value, json};
 
-use super::support::{Answer, Bench, run_request};
+use super::scripts::{Said, WIRES, asked_of, code, lookup, text, turn};
+use super::support::{Answer, Bench};
 use crate::tool_loop::{Limits, RunRequest};
 
-const WIRES: [ApiFormat; 3] = [ChatCompletions, Messages, Responses];
 const FOUND: &str = "found it";
 
-/// A whole answer of a model that holds these calls: id, name, arguments. None: its last word.
-fn answer(wire: ApiFormat, calls: &[(&str, &str, Value)]) -> Answer {
-    let is_last = calls.is_empty();
-    let body = match wire {
-        ChatCompletions => {
-            let function = |name: &str, input: &Value| json!({"name": name, "arguments": input.to_string()});
-            let calls: Vec<Value> = calls
-                .iter()
-                .map(|(id, name, input)| json!({"id": id, "type": "function", "function": function(name, input)}))
-                .collect();
-            let message = if is_last {
-                json!({"role": "assistant", "content": "Done."})
-            } else {
-                json!({"role": "assistant", "content": null, "tool_calls": calls})
-            };
-            json!({"choices": [{"index": 0, "message": message,
-                "finish_reason": if is_last { "stop" } else { "tool_calls" }}]})
-        }
-        Messages => {
-            let block = |(id, name, input): &(&str, &str, Value)| json!({"type": "tool_use", "id": id, "name": name, "input": input});
-            let content: Vec<Value> = if is_last {
-                vec![json!({"type": "text", "text": "Done."})]
-            } else {
-                calls.iter().map(block).collect()
-            };
-            json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content,
-                "stop_reason": if is_last { "end_turn" } else { "tool_use" }, "stop_sequence": null,
-                "usage": {"input_tokens": 1, "output_tokens": 1}})
-        }
-        Responses => {
-            let item = |(id, name, input): &(&str, &str, Value)| {
-                json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": name,
-                    "arguments": input.to_string(), "status": "completed"})
-            };
-            let text = json!([{"type": "output_text", "text": "Done.", "annotations": []}]);
-            let message = json!({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
-                "content": text});
-            let output: Vec<Value> = if is_last { vec![message] } else { calls.iter().map(item).collect() };
-            json!({"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m",
-                "output": output, "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}})
-        }
-    };
-    Answer::json(&body.to_string())
+/// A whole answer of a model; with nothing in it, its last word.
+fn answer(wire: ApiFormat, said: &[Said]) -> Answer {
+    if said.is_empty() { turn(wire, false, &[text("Done.")]) } else { turn(wire, false, said) }
 }
 
-fn code(id: &str) -> (&str, &str, Value) {
-    (id, "code_execution", json!({"code": "print(6*7)"}))
-}
-
-fn lookup(id: &str) -> (&str, &str, Value) {
-    (id, "lookup", json!({"q": "x"}))
+fn ran(id: &str) -> Said {
+    code(id, "print(6*7)")
 }
 
 /// A request in the dialect without blocks, of a history in the caller's wire.
 fn asked(caller: ApiFormat, model: ApiFormat, history: &[Value]) -> RunRequest {
-    let own = json!({"type": "otari_code_execution"});
-    let schema = json!({"type": "object", "properties": {"q": {"type": "string"}}});
-    let body = match caller {
-        ChatCompletions => {
-            let function = json!({"type": "function", "function": {"name": "lookup", "parameters": schema}});
-            json!({"model": "demo", "messages": history, "tools": [function, own]})
-        }
-        Messages => json!({"model": "demo", "max_tokens": 9, "messages": history,
-            "tools": [{"name": "lookup", "input_schema": schema}, own]}),
-        Responses => json!({"model": "demo", "input": history,
-            "tools": [{"type": "function", "name": "lookup", "parameters": schema}, own]}),
-    };
-    let mut asked = run_request(model, &body);
-    asked.caller = caller;
+    let mut asked = asked_of(caller, model, false, history);
     asked.run.dialect = Dialect::Plain;
     asked
 }
@@ -165,9 +108,9 @@ async fn what_ran_in_a_mixed_turn_is_told_to_the_model_in_the_next_request_on_ev
     for caller in WIRES {
         for model in WIRES {
             let script = vec![
-                answer(model, &[code("c0")]),
-                answer(model, &[lookup("l1"), code("c1"), lookup("l2")]),
-                answer(model, &[code("c3"), lookup("l3")]),
+                answer(model, &[ran("c0")]),
+                answer(model, &[lookup("l1"), ran("c1"), lookup("l2")]),
+                answer(model, &[ran("c3"), lookup("l3")]),
                 answer(model, &[]),
             ];
             let bench = Bench::new(script, Limits::default()).await;
@@ -176,14 +119,14 @@ async fn what_ran_in_a_mixed_turn_is_told_to_the_model_in_the_next_request_on_ev
             first(&bench, caller, model, &mut history).await;
             bench.ask(asked(caller, model, &history)).await.expect("an answer");
             let received = bench.model.received();
-            let ran = |id: &str| format!("result {id} {TOLD}");
+            let gave = |id: &str| format!("result {id} {TOLD}");
             let found = |id: &str| format!("result {id} {FOUND}");
             let call =
                 |id: &str| format!("call {} {id}", if id.starts_with('c') { "code_execution" } else { "lookup" });
-            let mut expected = vec![call("c0"), call("c1"), call("l1"), call("l2"), ran("c0"), ran("c1")];
+            let mut expected = vec![call("c0"), call("c1"), call("l1"), call("l2"), gave("c0"), gave("c1")];
             expected.extend([found("l1"), found("l2")]);
             assert_eq!(read(model, &received[2].body), expected, "{caller:?} to {model:?}");
-            expected.extend([call("c3"), call("l3"), ran("c3"), found("l3")]);
+            expected.extend([call("c3"), call("l3"), gave("c3"), found("l3")]);
             assert_eq!(read(model, &received[3].body), expected, "{caller:?} to {model:?}, the request after");
         }
     }
@@ -191,7 +134,7 @@ async fn what_ran_in_a_mixed_turn_is_told_to_the_model_in_the_next_request_on_ev
 
 #[tokio::test]
 async fn a_model_of_another_wire_is_told_too() {
-    let script = vec![answer(ChatCompletions, &[code("c1"), lookup("l1")]), answer(Messages, &[])];
+    let script = vec![answer(ChatCompletions, &[ran("c1"), lookup("l1")]), answer(Messages, &[])];
     let bench = Bench::new(script, Limits::default()).await;
     let mut history = question();
     first(&bench, ChatCompletions, ChatCompletions, &mut history).await;
@@ -210,7 +153,7 @@ async fn a_model_of_another_wire_is_told_too() {
 
 #[tokio::test]
 async fn another_workspace_another_conversation_and_another_replica_read_the_callers_calls_alone() {
-    let script = |model| vec![answer(model, &[code("c1"), lookup("l1")]), answer(model, &[])];
+    let script = |model| vec![answer(model, &[ran("c1"), lookup("l1")]), answer(model, &[])];
     for caller in WIRES {
         for case in ["workspace", "conversation", "replica"] {
             let bench = Bench::new(script(ChatCompletions), Limits::default()).await;

@@ -37,12 +37,11 @@ fn put_back(messages: &mut Vec<Cow<'_, str>>, answer: Range<usize>, runs: &[Past
         let Some(edited) = with_items(message, "content", at, &blocks) else { continue };
         *message = Cow::Owned(edited);
         let next = messages.get_mut(end);
-        match next.and_then(|next| Some((with_results(next, runs)?, next))) {
-            Some((edited, next)) => *next = Cow::Owned(edited),
-            None => {
-                let entry = results_entry(runs.iter().map(|run| &run.result));
-                messages.insert(end.min(messages.len()), Cow::Owned(entry));
-            }
+        if let Some((edited, next)) = next.and_then(|next| Some((with_results(next, runs)?, next))) {
+            *next = Cow::Owned(edited);
+        } else {
+            let entry = results_entry(runs.iter().map(|run| &run.result));
+            messages.insert(end.min(messages.len()), Cow::Owned(entry));
         }
         return;
     }

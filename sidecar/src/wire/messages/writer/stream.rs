@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use decision::problem::Problem;
 use serde_json::{Map, Value, json};
 
-use super::{check_arguments, code_block};
+use super::{check_arguments, code_block, unsigned};
 use crate::wire::event::{BlockEvent, BlockKind, Delta, Raw};
 use crate::wire::json::push_json;
 use crate::wire::sse::write_frame;
@@ -26,6 +26,8 @@ enum Open {
     Nothing,
     /// Any block whose pieces need no attention.
     Plain,
+    /// Thinking of a model of another wire.
+    Thinking,
     /// A call of the client's from another wire, with its arguments so far.
     Call(String),
     /// A block the client does not see.
@@ -60,6 +62,10 @@ impl StreamForm {
                 Open::Hidden | Open::Nothing => {}
                 Open::Call(arguments) => {
                     check_arguments(&arguments)?;
+                    self.stop();
+                }
+                Open::Thinking => {
+                    self.block_delta("signature_delta", "signature", &unsigned());
                     self.stop();
                 }
                 Open::Plain | Open::Code { .. } => match raw {
@@ -119,7 +125,7 @@ impl StreamForm {
         let (open, block) = match kind {
             BlockKind::Text => (Open::Plain, json!({"type": "text", "text": ""})),
             BlockKind::Reasoning if show_reasoning => {
-                (Open::Plain, json!({"type": "thinking", "thinking": "", "signature": ""}))
+                (Open::Thinking, json!({"type": "thinking", "thinking": "", "signature": ""}))
             }
             BlockKind::Call { id, name } => {
                 (Open::Call(String::new()), json!({"type": "tool_use", "id": id, "name": name, "input": {}}))
