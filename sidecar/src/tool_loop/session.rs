@@ -25,6 +25,8 @@ pub(super) struct Session {
     /// Calls that wait for the one before them: they share an interpreter.
     waiting: VecDeque<(usize, String)>,
     has_run: bool,
+    /// No session was to be had, for all are taken.
+    full: bool,
     running: Option<BoxFuture<'static, (usize, Result<ExecutionResult, SandboxError>)>>,
 }
 
@@ -60,6 +62,7 @@ impl Session {
             state: State::None,
             waiting: VecDeque::new(),
             has_run: false,
+            full: false,
             running: None,
         }
     }
@@ -98,6 +101,7 @@ impl Session {
                     Ok(lease) => self.state = State::Open(Arc::new(lease)),
                     Err(error) => {
                         self.state = State::None;
+                        self.full = matches!(error, SandboxError::AtCapacity { .. });
                         return Happened::NotOpened(error);
                     }
                 }
@@ -126,6 +130,9 @@ impl Session {
                     self.running = Some(self.execution(lease, call, code));
                 }
                 None => match self.waiting.pop_front() {
+                    Some((call, _)) if self.full => {
+                        return Happened::Finished(call, Err(SandboxError::AtCapacity { retry_after: None }));
+                    }
                     Some((call, _)) => return Happened::Finished(call, Err(SandboxError::UnknownSession)),
                     None => std::future::pending().await,
                 },

@@ -104,8 +104,11 @@ impl StreamForm {
         self.stop();
     }
 
-    /// A block that comes at once.
+    /// A block that comes at once. One that is open then was cut off by an error, which follows.
     pub(super) fn whole_block(&mut self, block: &[u8]) {
+        if !matches!(std::mem::take(&mut self.open), Open::Nothing | Open::Hidden) {
+            self.stop();
+        }
         let index = self.index;
         self.event("content_block_start", |data| {
             open_event(data, "content_block_start", index);
