@@ -54,12 +54,12 @@ impl MemoryLimits {
 #[derive(Debug)]
 pub struct Memory {
     limits: MemoryLimits,
-    shelves: Mutex<Shelves>,
+    drawers: Mutex<Drawers>,
 }
 
 #[derive(Debug, Default)]
-struct Shelves {
-    by_workspace: HashMap<String, Shelf>,
+struct Drawers {
+    by_workspace: HashMap<String, Drawer>,
     answers: usize,
     bytes: usize,
     /// When age was last looked at.
@@ -68,7 +68,7 @@ struct Shelves {
 
 /// What one workspace has, the longest unused in front.
 #[derive(Debug, Default)]
-struct Shelf {
+struct Drawer {
     answers: VecDeque<Kept>,
     bytes: usize,
 }
@@ -92,7 +92,7 @@ pub(super) struct OfWorkspace<'a> {
 impl Memory {
     /// An empty memory.
     pub fn new(limits: MemoryLimits) -> Self {
-        Self { limits, shelves: Mutex::default() }
+        Self { limits, drawers: Mutex::default() }
     }
 
     pub(super) fn of<'a>(&'a self, workspace: &'a str) -> OfWorkspace<'a> {
@@ -105,18 +105,18 @@ impl Memory {
             return;
         }
         let kept = Kept { place, call_ids, runs: runs.into(), bytes, used: Instant::now() };
-        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        shelves.sweep(kept.used, self.limits.max_age);
-        shelves.put(workspace, kept, &self.limits);
+        let mut drawers = self.drawers.lock().unwrap_or_else(PoisonError::into_inner);
+        drawers.sweep(kept.used, self.limits.max_age);
+        drawers.put(workspace, kept, &self.limits);
     }
 }
 
 impl PastRuns for OfWorkspace<'_> {
     fn find(&self, call_id: &str, place: &Place) -> Option<Arc<[PastRun]>> {
         let (now, max_age) = (Instant::now(), self.memory.limits.max_age);
-        let mut shelves = self.memory.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        shelves.sweep(now, max_age);
-        let answers = &mut shelves.by_workspace.get_mut(self.workspace)?.answers;
+        let mut drawers = self.memory.drawers.lock().unwrap_or_else(PoisonError::into_inner);
+        drawers.sweep(now, max_age);
+        let answers = &mut drawers.by_workspace.get_mut(self.workspace)?.answers;
         let is_it = |kept: &Kept| {
             let is_fresh = now.duration_since(kept.used) < max_age;
             is_fresh && kept.place == *place && kept.call_ids.iter().any(|id| id == call_id)
@@ -130,57 +130,57 @@ impl PastRuns for OfWorkspace<'_> {
     }
 }
 
-impl Shelves {
+impl Drawers {
     /// Throws away what is too old. As long as anybody asks, nothing outlives its age by much.
     fn sweep(&mut self, now: Instant, max_age: Duration) {
         if self.swept.is_some_and(|swept| now.duration_since(swept) < max_age / 8) {
             return;
         }
         self.swept = Some(now);
-        self.by_workspace.retain(|_, shelf| {
-            shelf.answers.retain(|kept| now.duration_since(kept.used) < max_age);
-            shelf.bytes = shelf.answers.iter().map(|kept| kept.bytes).sum();
-            !shelf.answers.is_empty()
+        self.by_workspace.retain(|_, drawer| {
+            drawer.answers.retain(|kept| now.duration_since(kept.used) < max_age);
+            drawer.bytes = drawer.answers.iter().map(|kept| kept.bytes).sum();
+            !drawer.answers.is_empty()
         });
-        self.answers = self.by_workspace.values().map(|shelf| shelf.answers.len()).sum();
-        self.bytes = self.by_workspace.values().map(|shelf| shelf.bytes).sum();
+        self.answers = self.by_workspace.values().map(|drawer| drawer.answers.len()).sum();
+        self.bytes = self.by_workspace.values().map(|drawer| drawer.bytes).sum();
     }
 
-    fn put(&mut self, workspace: &str, kept: Kept, limits: &MemoryLimits) {
+    fn put(&mut self, workspace: &str, new: Kept, limits: &MemoryLimits) {
         let over = |answers: usize, bytes: usize, max_answers: usize, max_bytes: usize| {
-            answers.saturating_add(1) > max_answers || bytes.saturating_add(kept.bytes) > max_bytes
+            answers.saturating_add(1) > max_answers || bytes.saturating_add(new.bytes) > max_bytes
         };
-        while let Some(shelf) = self.by_workspace.get(workspace)
-            && over(shelf.answers.len(), shelf.bytes, limits.max_workspace_answers, limits.max_workspace_bytes)
+        while let Some(drawer) = self.by_workspace.get(workspace)
+            && over(drawer.answers.len(), drawer.bytes, limits.max_workspace_answers, limits.max_workspace_bytes)
             && self.drop_oldest_of(workspace)
         {}
         while over(self.answers, self.bytes, limits.max_answers, limits.max_bytes) {
-            let weight = |shelf: &Shelf| {
-                let (answers, bytes) = (shelf.answers.len() as u128, shelf.bytes as u128);
+            let weight = |drawer: &Drawer| {
+                let (answers, bytes) = (drawer.answers.len() as u128, drawer.bytes as u128);
                 (answers * limits.max_bytes as u128).max(bytes * limits.max_answers as u128)
             };
-            let largest = self.by_workspace.iter().max_by_key(|(_, shelf)| weight(shelf));
+            let largest = self.by_workspace.iter().max_by_key(|(_, drawer)| weight(drawer));
             let Some(largest) = largest.map(|(name, _)| name.clone()) else { return };
             if !self.drop_oldest_of(&largest) {
                 return;
             }
         }
         self.answers += 1;
-        self.bytes += kept.bytes;
-        let shelf = self.by_workspace.entry(workspace.to_owned()).or_default();
-        shelf.bytes += kept.bytes;
-        shelf.answers.push_back(kept);
+        self.bytes += new.bytes;
+        let drawer = self.by_workspace.entry(workspace.to_owned()).or_default();
+        drawer.bytes += new.bytes;
+        drawer.answers.push_back(new);
     }
 
     fn drop_oldest_of(&mut self, workspace: &str) -> bool {
-        let Some(shelf) = self.by_workspace.get_mut(workspace) else { return false };
-        let oldest = shelf.answers.pop_front();
+        let Some(drawer) = self.by_workspace.get_mut(workspace) else { return false };
+        let oldest = drawer.answers.pop_front();
         if let Some(kept) = &oldest {
-            shelf.bytes -= kept.bytes;
+            drawer.bytes -= kept.bytes;
             self.bytes -= kept.bytes;
             self.answers -= 1;
         }
-        if shelf.answers.is_empty() {
+        if drawer.answers.is_empty() {
             self.by_workspace.remove(workspace);
         }
         oldest.is_some()

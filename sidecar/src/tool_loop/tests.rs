@@ -3,6 +3,7 @@
 mod answers;
 mod broken;
 mod chat_caller;
+mod chat_script;
 mod failures;
 mod headers;
 mod history;

@@ -49,11 +49,11 @@ async fn what_is_asked_for_stays_and_what_is_not_goes_with_its_age() {
     assert!(knows(&memory, "a", 1));
     tokio::time::advance(Duration::from_secs(21)).await;
     assert_eq!(known(&memory, "a"), [1]);
-    assert_eq!(memory.shelves.lock().unwrap().answers, 1);
+    assert_eq!(memory.drawers.lock().unwrap().answers, 1);
     tokio::time::advance(Duration::from_secs(90)).await;
     assert!(!knows(&memory, "somebody", 1));
-    let shelves = memory.shelves.lock().unwrap();
-    assert_eq!((shelves.answers, shelves.bytes, shelves.by_workspace.len()), (0, 0, 0));
+    let drawers = memory.drawers.lock().unwrap();
+    assert_eq!((drawers.answers, drawers.bytes, drawers.by_workspace.len()), (0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,7 +33,7 @@ async fn recorded_scripts_give_the_expected_bytes_between_every_two_wires() {
                         let (_, body) = played.split_once("== client: 200 OK\n").expect("an answer");
                         assert_eq!(check_stream(caller, body), End::Finished, "{name}: {caller:?} of {model:?}");
                     }
-                    told.push_str(&format!("# {name}\n{played}\n\n"));
+                    told.extend(["# ", name, "\n", &played, "\n\n"]);
                 }
                 let form = if stream { "streamed" } else { "whole" };
                 insta::assert_snapshot!(format!("{}_of_{}_{form}", short(caller), short(model)), told);
