@@ -89,14 +89,15 @@ pub fn restore(wire: CallerWire, body: &[u8], run: &Run, past: &dyn PastRuns) ->
     let mut way = Way::new(shape, &fields);
     let mut found = Vec::new();
     let mut at = 0;
-    for said in list.chunk_by(|before, after| (shape.is_models)(before) == (shape.is_models)(after)) {
-        let mut ids = said.iter().flat_map(|entry| (shape.call_ids)(entry));
+    let entries: Vec<(bool, &RawValue)> = list.iter().map(|entry| ((shape.is_models)(entry), *entry)).collect();
+    for said in entries.chunk_by(|(before, _), (after, _)| before == after) {
+        let mut ids = said.iter().filter(|(is_models, _)| *is_models).flat_map(|(_, entry)| (shape.call_ids)(entry));
         let place = way.place();
         if let Some(runs) = ids.find_map(|id| past.find(&id, &place)) {
             found.push((at..at + said.len(), runs));
         }
         at += said.len();
-        for entry in said {
+        for (_, entry) in said {
             way.step(entry.get());
         }
     }

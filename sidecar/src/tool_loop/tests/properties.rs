@@ -28,6 +28,14 @@ fn numbered(said: Vec<Said>) -> Vec<Said> {
     said.into_iter().enumerate().map(number).collect()
 }
 
+/// The ids of the calls of the code tool.
+fn owned(turns: &[Vec<Said>]) -> impl Iterator<Item = &str> {
+    turns.iter().flatten().filter_map(|one| match one {
+        Said::Call(id, name, _) if name == "code_execution" => Some(id.as_str()),
+        _ => None,
+    })
+}
+
 fn script(model: ApiFormat, turns: &[Vec<Said>]) -> Vec<Answer> {
     turns.iter().map(|said| turn(model, true, said)).collect()
 }
@@ -60,6 +68,9 @@ proptest! {
                 let whole = play(&asked, &script, usize::MAX);
                 prop_assert_eq!(check_stream(caller, &whole.client), End::Finished, "{:?} of {:?}", caller, model);
                 prop_assert_eq!(&play(&asked, &script, piece), &whole);
+                for id in owned(&turns) {
+                    prop_assert!(!whole.client.contains(&format!("\"{id}\"")), "{id} leaked: {}", whole.client);
+                }
                 prop_assert!(whole.turns <= max_turns as usize + 1);
                 if let Some(written) = written(caller, &whole.client) {
                     prop_assert_eq!(written, 5 * whole.turns as u64, "the sum of the turns");
