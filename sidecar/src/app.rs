@@ -22,7 +22,7 @@ use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
 use crate::telemetry::Metrics;
-use crate::tool_loop::Engine;
+use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
 
 /// Why the sidecar does not start.
@@ -121,6 +121,7 @@ impl App {
             clock: Arc::clone(&parts.clock),
             ids: Arc::clone(&parts.ids),
             limits: config.tool_loop,
+            memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
         let listener = Listener::bind(&config.sidecar_listen)

@@ -10,6 +10,7 @@ mod problem;
 mod read;
 mod reader;
 pub mod reference;
+mod tool_loop;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

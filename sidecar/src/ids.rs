@@ -4,6 +4,8 @@ use std::fmt::Debug;
 
 /// Prefix of the `server_tool_use` ids we mint on the Messages wire.
 pub const SERVER_TOOL_USE: &str = decision::request::SERVER_TOOL_USE;
+/// Prefix of the signatures of thinking on the Messages wire whose model speaks another.
+pub const THOUGHT: &str = decision::request::THOUGHT;
 /// Prefix of the ids of code calls on the Responses wire.
 pub const CODE_INTERPRETER_CALL: &str = decision::request::CODE_INTERPRETER_CALL;
 /// Prefix of container ids.

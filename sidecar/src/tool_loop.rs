@@ -7,6 +7,7 @@ mod failure;
 mod headers;
 mod limits;
 mod machine;
+mod memory;
 mod model_side;
 mod report;
 mod session;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::driver::{Driver, Sink};
+use self::memory::Notes;
 use self::model_side::{Call, ModelSide, read_error};
 use self::session::Session;
 use crate::clock::Clock;
@@ -40,6 +42,7 @@ use crate::wire::writer::{ClientWriter, WriterOptions};
 
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
+pub use memory::{Memory, MemoryLimits};
 pub use tally::Tally;
 
 /// A request whose code is to be run here.
@@ -82,6 +85,8 @@ pub struct Engine {
     pub ids: Arc<dyn IdSource>,
     /// Bounds on one request.
     pub limits: Limits,
+    /// What ran in conversations whose callers are not shown it.
+    pub memory: Arc<Memory>,
     /// Where streamed answers run, so that a drain waits for them.
     pub tasks: TaskTracker,
 }
@@ -122,7 +127,8 @@ impl Engine {
         let reaper = self.reaper.clone().ok_or_else(no_sandbox)?;
         // What the model needs of the body is copied; the run may last long, and must not keep the rest.
         let body = std::mem::take(&mut asked.body);
-        let prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref())?;
+        let past = self.memory.of(&asked.workspace);
+        let prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref(), &past)?;
         drop(body);
         let dropped = (!prepared.dropped.is_empty()).then(|| prepared.dropped.join(", "));
         if let Some(dropped) = &dropped {
@@ -160,6 +166,9 @@ impl Engine {
             ids: Arc::clone(&self.ids),
             clock: Arc::clone(&self.clock),
         });
+        let notes = caller
+            .place
+            .map(|place| Notes::new(Arc::clone(&self.memory), asked.workspace.clone(), place, functions.clone()));
         let settings = Settings {
             functions,
             max_turns: asked.run.max_iterations.max(1),
@@ -194,6 +203,7 @@ impl Engine {
             limits: self.limits,
             request_id: asked.request_id.clone(),
             tally: Arc::clone(&asked.tally),
+            notes,
         }
     }
 

@@ -9,6 +9,7 @@ pub mod event;
 pub mod json;
 pub mod messages;
 pub mod model_request;
+pub mod past;
 pub mod reader;
 pub mod responses;
 pub mod served;

@@ -53,8 +53,10 @@ pub const OWN_FILES: [&str; 2] = [OWN_FILE, "cfile_otr"];
 pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
 /// Prefix of the ids of `code_interpreter_call` items we minted.
 pub const CODE_INTERPRETER_CALL: &str = "otari_ci_";
-/// Prefixes of the ids of calls we minted: Messages blocks, Responses items.
-pub const MINTED: [&str; 2] = [SERVER_TOOL_USE, CODE_INTERPRETER_CALL];
+/// Prefix of what stands as a signature in `thinking` blocks we minted; no provider takes it.
+pub const THOUGHT: &str = "otari_thought_";
+/// Prefixes of what tells a part of an answer as ours: Messages blocks, Responses items.
+pub const MINTED: [&str; 3] = [SERVER_TOOL_USE, CODE_INTERPRETER_CALL, THOUGHT];
 /// Prefix of container ids of ours.
 pub const OWN_CONTAINER: &str = "otari_cntr_";
 /// The gateway's own web search, which we do not serve.

@@ -171,6 +171,16 @@ keys! {
         "What a provider says about a failure.";
     TOOL_LOOP_MAX_QUEUED_CHUNKS: "tool_loop.max_queued_chunks", Kind::Integer(1, 4096), Some("16"),
         "Pieces of an answer that wait for a slow client.";
+    TOOL_LOOP_MEMORY_MAX_AGE_MS: "tool_loop.memory.max_age_ms", Kind::Integer(0, 24 * HOUR_MS), Some("900000"),
+        "What ran in an answer that also calls the caller's functions, and that the caller's API cannot show, is remembered so long for the conversation's next request. 0: never.";
+    TOOL_LOOP_MEMORY_MAX_ANSWERS: "tool_loop.memory.max_answers", Kind::Integer(1, 1 << 24), Some("8192"),
+        "Answers remembered in all.";
+    TOOL_LOOP_MEMORY_MAX_BYTES: "tool_loop.memory.max_bytes", Kind::Integer(1024, 1 << 40), Some("67108864"),
+        "Code and results remembered in all.";
+    TOOL_LOOP_MEMORY_MAX_WORKSPACE_ANSWERS: "tool_loop.memory.max_workspace_answers", Kind::Integer(1, 1 << 24), Some("512"),
+        "Answers remembered of one workspace; past it, its oldest go.";
+    TOOL_LOOP_MEMORY_MAX_WORKSPACE_BYTES: "tool_loop.memory.max_workspace_bytes", Kind::Integer(1024, 1 << 40), Some("8388608"),
+        "Code and results remembered of one workspace; a larger answer is not remembered.";
     TOOL_LOOP_DRAIN_TIMEOUT_MS: "tool_loop.drain_timeout_ms", Kind::Integer(0, 60_000), Some("1000"),
         "How long the rest of a finished model answer is read, to keep its connection.";
     UPSTREAM_CONNECT_TIMEOUT_MS: "upstream.connect_timeout_ms", Kind::Integer(10, 60_000), Some("5000"),

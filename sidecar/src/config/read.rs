@@ -12,12 +12,11 @@ use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
     Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, SandboxBackendConfig,
-    SandboxConfig, Secret, keys, models,
+    SandboxConfig, Secret, keys, models, tool_loop,
 };
 use crate::repository::Database;
 use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
 use crate::sandbox::remote::{HttpLimits, HttpSettings};
-use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
 const BOOTSTRAP_KEY: &str = "OTARI_BOOTSTRAP_KEY";
@@ -68,7 +67,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         models,
         policy: read_policy(reader),
         sandbox: read_sandbox(reader, &data_dir, &identity),
-        tool_loop: read_tool_loop(reader),
+        tool_loop: tool_loop::read(reader),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
             header_timeout: millis(reader, &keys::UPSTREAM_HEADER_TIMEOUT_MS),
@@ -273,22 +272,6 @@ fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) 
     }
 }
 
-fn read_tool_loop(reader: &mut Reader<'_>) -> Limits {
-    Limits {
-        request_timeout: millis(reader, &keys::TOOL_LOOP_REQUEST_TIMEOUT_MS),
-        keep_alive: millis(reader, &keys::TOOL_LOOP_KEEP_ALIVE_MS),
-        max_frame_bytes: reader.size(&keys::TOOL_LOOP_MAX_FRAME_BYTES),
-        max_answer_bytes: reader.size(&keys::TOOL_LOOP_MAX_ANSWER_BYTES),
-        max_transcript_bytes: reader.size(&keys::TOOL_LOOP_MAX_TRANSCRIPT_BYTES),
-        max_argument_bytes: reader.size(&keys::TOOL_LOOP_MAX_ARGUMENT_BYTES),
-        max_calls_per_turn: reader.size(&keys::TOOL_LOOP_MAX_CALLS_PER_TURN),
-        max_result_bytes: reader.size(&keys::TOOL_LOOP_MAX_RESULT_BYTES),
-        max_error_bytes: reader.size(&keys::TOOL_LOOP_MAX_ERROR_BYTES),
-        max_queued_chunks: reader.size(&keys::TOOL_LOOP_MAX_QUEUED_CHUNKS),
-        drain_timeout: millis(reader, &keys::TOOL_LOOP_DRAIN_TIMEOUT_MS),
-    }
-}
-
 fn read_images(reader: &mut Reader<'_>) -> Vec<String> {
     let path = "sandbox.allowed_images";
     let list = match reader.table(path) {
@@ -389,6 +372,6 @@ fn preference(word: &str) -> Preference {
     Preference::parse(word.as_bytes()).unwrap_or(Preference::Auto)
 }
 
-fn millis(reader: &mut Reader<'_>, key: &keys::Key) -> Duration {
+pub(super) fn millis(reader: &mut Reader<'_>, key: &keys::Key) -> Duration {
     Duration::from_millis(reader.integer(key))
 }

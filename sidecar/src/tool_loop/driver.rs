@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::limits::Limits;
 use super::machine::{Input, NextTurn, Output, ToolLoop};
+use super::memory::Notes;
 use super::model_side::{self, Call, ModelSide, problem_of};
 use super::session::{self, Finished, Session};
 use super::tally::Tally;
@@ -38,6 +39,8 @@ pub(super) struct Driver {
     pub(super) limits: Limits,
     pub(super) request_id: String,
     pub(super) tally: Arc<Tally>,
+    /// Where the caller's wire does not show what runs.
+    pub(super) notes: Option<Notes>,
 }
 
 /// Where the client's bytes go.
@@ -192,20 +195,29 @@ impl Driver {
     fn carry_out(&mut self, output: Output) -> Result<(), Halt> {
         match output {
             Output::Emit(event) => {
+                if let Some(notes) = &mut self.notes {
+                    notes.told(&event);
+                }
                 if matches!(event, ClientEvent::CodeStart { .. }) {
                     self.session.prepare();
                 }
                 return self.writer.write(event).map_err(Halt::Stuck);
             }
             Output::OpenTurn(next) => return self.open_turn(next),
-            Output::StartTool { call, input } => {
+            Output::StartTool { call, id, input } => {
                 self.tally.code_run();
+                if let Some(notes) = &mut self.notes {
+                    notes.started(call, id);
+                }
                 self.session.start(call, input);
             }
             Output::CancelTools => self.session.cancel(),
             Output::Finish(ended) => {
                 self.writer.finish(ended);
                 self.finished = true;
+                if let Some(notes) = self.notes.take() {
+                    notes.keep();
+                }
             }
             Output::Fail(problem) => {
                 self.writer.fail(&problem);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::memory::MemoryLimits;
+
 /// Limits of one request that runs code.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -25,6 +27,8 @@ pub struct Limits {
     pub max_error_bytes: usize,
     /// Pieces of the answer that wait for a slow client.
     pub max_queued_chunks: usize,
+    /// What is remembered for the next requests of conversations.
+    pub memory: MemoryLimits,
     /// How long the rest of a finished model answer is read, to keep its connection; and the text of a refusal.
     pub drain_timeout: Duration,
 }
@@ -42,6 +46,7 @@ impl Default for Limits {
             max_result_bytes: 1 << 20,
             max_error_bytes: 256 << 10,
             max_queued_chunks: 16,
+            memory: MemoryLimits::default(),
             drain_timeout: Duration::from_secs(1),
         }
     }

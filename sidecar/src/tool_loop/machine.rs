@@ -55,6 +55,8 @@ pub enum Output {
     StartTool {
         /// Which call; counts from 0 over the request.
         call: usize,
+        /// The model's own id of it.
+        id: String,
         /// What it asks for.
         input: CodeInput,
     },
@@ -275,7 +277,7 @@ impl ReadingTurn {
             let outcome = match input {
                 Ok(input) => {
                     ledger.ran = true;
-                    out.push(Output::StartTool { call, input });
+                    out.push(Output::StartTool { call, id: id.clone(), input });
                     None
                 }
                 Err(failure) => Some(CodeOutcome::Failed(failure)),

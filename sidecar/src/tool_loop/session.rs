@@ -28,6 +28,8 @@ pub(super) struct Session {
     /// Calls that wait for the one before them: they share a workspace, and a session takes one at a time.
     waiting: VecDeque<(usize, ToolInput)>,
     has_run: bool,
+    /// No session was to be had, for all are taken.
+    full: bool,
     running: Option<BoxFuture<'static, Finished>>,
 }
 
@@ -70,6 +72,7 @@ impl Session {
             state: State::None,
             waiting: VecDeque::new(),
             has_run: false,
+            full: false,
             running: None,
         }
     }
@@ -108,6 +111,7 @@ impl Session {
                     Ok(lease) => self.state = State::Open(Arc::new(lease)),
                     Err(error) => {
                         self.state = State::None;
+                        self.full = matches!(error, SandboxError::AtCapacity { .. });
                         return Happened::NotOpened(error);
                     }
                 }
@@ -137,7 +141,8 @@ impl Session {
                 }
                 None => match self.waiting.pop_front() {
                     Some((call, input)) => {
-                        let result = Err(SandboxError::UnknownSession);
+                        let full = SandboxError::AtCapacity { retry_after: None };
+                        let result = Err(if self.full { full } else { SandboxError::UnknownSession });
                         return Happened::Finished(Finished { call, input, result });
                     }
                     None => std::future::pending().await,

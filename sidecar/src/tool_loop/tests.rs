@@ -1,11 +1,20 @@
 //! The whole loop over real TCP: a scripted model, a sandbox of canned results, and the client's bytes.
 
+mod answers;
+mod broken;
 mod canned;
 mod chat_caller;
+mod chat_script;
 mod failures;
 mod headers;
+mod history;
 mod leaving;
+mod mixed;
+mod pairs;
+mod properties;
 mod responses;
+mod sans;
+mod scripts;
 mod support;
 mod tools;
 mod transcripts;

@@ -3,6 +3,7 @@
 mod chunk;
 mod edit;
 mod members;
+mod past;
 mod reader;
 mod request;
 mod stream;
@@ -12,13 +13,14 @@ mod turn;
 mod writer;
 
 use decision::problem::{Origin, Problem, ProblemKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::event::Stop;
 use super::model_request::CallResult;
 use super::usage::Usage;
 
 pub use edit::edit;
+pub(super) use past::SHAPE;
 pub use reader::WholeReader;
 pub use request::emit;
 pub use stream::StreamState;
@@ -29,13 +31,8 @@ pub use writer::ChatWriter;
 pub const PATH: &str = "/v1/chat/completions";
 
 /// A call's result as an entry of the history.
-pub fn result_entry(result: &CallResult) -> Vec<u8> {
-    let mut entry = br#"{"role":"tool","tool_call_id":"#.to_vec();
-    super::json::push_json(&mut entry, &result.call_id);
-    entry.extend_from_slice(br#","content":"#);
-    super::json::push_json(&mut entry, &result.text);
-    entry.push(b'}');
-    entry
+pub fn result_entry(result: &CallResult) -> String {
+    json!({"role": "tool", "tool_call_id": result.call_id, "content": result.text}).to_string()
 }
 
 fn parse_usage(usage: &Value, keep_raw: bool) -> Usage {

@@ -71,6 +71,11 @@ impl Functions {
         self.0.iter().find(|(_, known)| known == name).map(|(tool, _)| *tool)
     }
 
+    /// The name of a tool.
+    pub fn name(&self, tool: CodeTool) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == tool).map(|(_, name)| name.as_str())
+    }
+
     /// The names, in the order in which they are declared.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(_, name)| name.as_str())

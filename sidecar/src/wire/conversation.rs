@@ -83,7 +83,7 @@ pub enum Part {
 }
 
 /// A call of a function in the history.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// Its id.
     pub id: String,

@@ -93,6 +93,12 @@ pub fn span(whole: &[u8], part: &str) -> Option<Range<usize>> {
     whole.get(range.clone()).map(|_| range)
 }
 
+/// A text with a part of it, which was borrowed from it, replaced.
+pub fn replaced(whole: &[u8], part: &str, by: &[u8]) -> Option<Vec<u8>> {
+    let place = span(whole, part)?;
+    Some([whole.get(..place.start)?, by, whole.get(place.end..)?].concat())
+}
+
 /// What stands between the brackets of a JSON array.
 pub fn inside_array(array: &str) -> Option<&str> {
     Some(array.trim().strip_prefix('[')?.strip_suffix(']')?.trim())

@@ -3,6 +3,7 @@
 mod assistant;
 mod emit;
 mod history;
+mod past;
 mod reader;
 mod request;
 mod tools;
@@ -10,7 +11,7 @@ mod translate;
 mod writer;
 
 use decision::problem::{Origin, Problem, ProblemKind};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::event::Stop;
 use super::model_request::CallResult;
@@ -19,6 +20,7 @@ use super::usage::Usage;
 pub use emit::emit;
 pub use history::fold;
 pub(super) use history::recount;
+pub(super) use past::SHAPE;
 pub use reader::{StreamState, WholeReader};
 pub use request::edit;
 pub use translate::parse;
@@ -28,24 +30,16 @@ pub use writer::MessagesWriter;
 pub const PATH: &str = "/v1/messages";
 
 /// The results of a turn's calls as an entry of the history: one user message for all calls of a turn.
-pub fn results_entry(results: &[CallResult]) -> Vec<u8> {
-    let blocks: Vec<Value> = results
-        .iter()
-        .map(|result| {
-            let mut block = Map::new();
-            block.insert("type".to_owned(), "tool_result".into());
-            block.insert("tool_use_id".to_owned(), result.call_id.as_str().into());
-            block.insert("content".to_owned(), result.text.as_str().into());
-            if result.is_error {
-                block.insert("is_error".to_owned(), true.into());
-            }
-            block.into()
-        })
-        .collect();
-    let mut entry = br#"{"role":"user","content":"#.to_vec();
-    super::json::push_json(&mut entry, &blocks);
-    entry.push(b'}');
-    entry
+pub fn results_entry<'a>(results: impl Iterator<Item = &'a CallResult>) -> String {
+    json!({"role": "user", "content": results.map(result_block).collect::<Vec<_>>()}).to_string()
+}
+
+fn result_block(result: &CallResult) -> Value {
+    let mut block = json!({"type": "tool_result", "tool_use_id": result.call_id, "content": result.text});
+    if let (true, Value::Object(block)) = (result.is_error, &mut block) {
+        block.insert("is_error".to_owned(), true.into());
+    }
+    block
 }
 
 fn parse_usage(usage: &Map<String, Value>, keep_raw: bool) -> Usage {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::code_tool::Functions;
+use super::past::Place;
 
 /// The parts of a request body that the loop puts together.
 #[derive(Debug, Clone, Default)]
@@ -65,10 +66,12 @@ pub struct CallerSettings {
     pub max_calls: Option<usize>,
     /// What a run here cannot give, by parameter.
     pub dropped: Vec<String>,
+    /// Where the answer will stand, if what runs in it must be remembered for the caller's next request.
+    pub place: Option<Place>,
 }
 
 /// What the model is told of one of its calls.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallResult {
     /// The model's own id of the call.
     pub call_id: String,

@@ -3,6 +3,7 @@
 mod emit;
 mod history;
 mod items;
+mod past;
 mod reader;
 mod request;
 mod settings;
@@ -11,7 +12,7 @@ mod translate;
 mod writer;
 
 use decision::problem::Problem;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::chat_completions;
 use super::model_request::CallResult;
@@ -19,6 +20,7 @@ use super::usage::Usage;
 
 pub use emit::emit;
 pub use history::fold;
+pub(super) use past::SHAPE;
 pub use reader::{StreamState, WholeReader};
 pub use request::edit;
 pub use settings::settings;
@@ -29,13 +31,8 @@ pub use writer::ResponsesWriter;
 pub const PATH: &str = "/v1/responses";
 
 /// A call's result as an entry of the history.
-pub fn result_entry(result: &CallResult) -> Vec<u8> {
-    let mut entry = br#"{"type":"function_call_output","call_id":"#.to_vec();
-    super::json::push_json(&mut entry, &result.call_id);
-    entry.extend_from_slice(br#","output":"#);
-    super::json::push_json(&mut entry, &result.text);
-    entry.push(b'}');
-    entry
+pub fn result_entry(result: &CallResult) -> String {
+    json!({"type": "function_call_output", "call_id": result.call_id, "output": result.text}).to_string()
 }
 
 fn parse_usage(usage: &Value, keep_raw: bool) -> Usage {

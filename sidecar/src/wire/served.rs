@@ -3,13 +3,14 @@
 //! INVARIANT: chosen once per request, here; a wire that is built is a variant, and the compiler names every place that
 //! has to know it.
 
-use decision::decide::Run;
+use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::conversation::Conversation;
 use super::model_request::{CallResult, CallerSettings, ModelRequest, Prepared};
-use super::{chat_completions, messages, responses};
+use super::past::PastRuns;
+use super::{chat_completions, messages, past, responses};
 
 /// A wire that callers may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +72,20 @@ impl Wires {
         }
     }
 
-    /// The caller's request as the model is to get it. `upstream_model` replaces the model's name.
-    pub fn prepare(self, body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
+    /// The caller's request as the model is to get it. `upstream_model` replaces the model's name; `past` knows what ran
+    /// and could not be shown.
+    pub fn prepare(
+        self,
+        body: &[u8],
+        run: &Run,
+        upstream_model: Option<&str>,
+        past: &dyn PastRuns,
+    ) -> Result<Prepared, Problem> {
+        let hides = !self.caller.shows_runs(run.dialect);
+        let restored = hides.then(|| past::restore(self.caller, body, run, past)).flatten();
+        let body = restored.as_ref().and_then(|restored| restored.body.as_deref()).unwrap_or(body);
         let mut caller = self.caller.settings(body, run, self.are_same())?;
+        caller.place = restored.as_ref().map(|restored| restored.place);
         let mut prepared = match (self.caller, self.model) {
             (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model)?,
             (CallerWire::Responses, ModelWire::Responses) => responses::edit(body, run, upstream_model)?,
@@ -92,6 +104,14 @@ impl Wires {
 }
 
 impl CallerWire {
+    /// Whether the caller reads what ran, and gives it back with its next request.
+    fn shows_runs(self, dialect: Dialect) -> bool {
+        match self {
+            Self::ChatCompletions => false,
+            Self::Messages | Self::Responses => dialect == Dialect::Native,
+        }
+    }
+
     /// What the answer needs of the request.
     fn settings(self, body: &[u8], run: &Run, same_wire: bool) -> Result<CallerSettings, Problem> {
         match self {
@@ -123,15 +143,15 @@ impl ModelWire {
     /// Appends the results of a turn's calls to the history.
     pub fn append_results(self, request: &mut ModelRequest, results: &[CallResult]) {
         match self {
-            Self::Messages => request.append(&messages::results_entry(results)),
+            Self::Messages => request.append(messages::results_entry(results.iter()).as_bytes()),
             Self::ChatCompletions => {
                 for result in results {
-                    request.append(&chat_completions::result_entry(result));
+                    request.append(chat_completions::result_entry(result).as_bytes());
                 }
             }
             Self::Responses => {
                 for result in results {
-                    request.append(&responses::result_entry(result));
+                    request.append(responses::result_entry(result).as_bytes());
                 }
             }
         }

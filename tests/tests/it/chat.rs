@@ -144,7 +144,7 @@ async fn a_mixed_turn_gives_a_chat_caller_its_own_call_alone() {
         let whole = stack.send(ask(&request)).await.json();
         assert_eq!(whole["otari_code_execution"][0]["stdout"], "mixed 9\n", "{whole}");
         let message = &whole["choices"][0]["message"];
-        let stream = accumulate(&chunks(&stack.send(ask(&streamed(request))).await));
+        let stream = accumulate(&chunks(&stack.send(ask(&streamed(request.clone()))).await));
         for calls in [&message["tool_calls"], &stream["tool_calls"]] {
             assert_eq!(calls.as_array().map(Vec::len), Some(1), "{calls}");
             assert_eq!((&calls[0]["type"], &calls[0]["function"]["name"]), (&json!("function"), &json!("get_weather")));
@@ -154,6 +154,12 @@ async fn a_mixed_turn_gives_a_chat_caller_its_own_call_alone() {
             (&whole["choices"][0]["finish_reason"], &stream["finish_reason"]),
             (&json!("tool_calls"), &json!("tool_calls"))
         );
+        // The client brings its own result; the model also reads what its code gave, which this wire does not show.
+        let result = json!({"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "sunny"});
+        request["messages"].as_array_mut().unwrap().extend([message.clone(), result]);
+        let told = stack.send(ask(&request)).await.json();
+        let told = told["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned();
+        assert!(told.contains("mixed 9") && told.contains("sunny"), "{told}");
     }
 }
 

@@ -22,6 +22,29 @@ async fn open(stack: &Stack, model: &str, tag: &str) -> Streaming {
     ask(&request).bearer(stack.key()).open(stack.address()).await.unwrap()
 }
 
+/// The paths of the wires besides Messages.
+const OPENAI: [&str; 2] = ["/v1/chat/completions", "/v1/responses"];
+
+/// A request of the wire at this path, for code.
+fn request(path: &str, model: &str, tag: &str) -> Value {
+    match path {
+        "/v1/chat/completions" => {
+            let mut request = question(model, tag, &[]);
+            request["tools"] = json!([{"type": "code_interpreter"}]);
+            request
+        }
+        "/v1/responses" => json!({"model": model, "input": format!("Add up the numbers to 100. {tag}"),
+            "tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}),
+        _ => question(model, tag, &[DATED]),
+    }
+}
+
+fn streamed(path: &str, model: &str, tag: &str) -> Call {
+    let mut request = request(path, model, tag);
+    request["stream"] = json!(true);
+    Call::post(path, &request)
+}
+
 /// The error event at the end of a stream that has begun.
 fn error_event(answer: &Answer) -> Value {
     let text = answer.text();
@@ -39,9 +62,13 @@ struct Sandboxes(BTreeSet<Process>);
 impl Sandboxes {
     /// Starts a turn whose code sleeps, and waits until it does.
     async fn of_a_running_turn(stack: &Stack, tag: &str) -> (Streaming, Self) {
+        Self::of(stack, streamed("/v1/messages", "code-slow", tag)).await
+    }
+
+    /// The same for this call.
+    async fn of(stack: &Stack, call: Call) -> (Streaming, Self) {
         let before = stack.sidecar().descendants();
-        let mut stream = open(stack, "code-slow", tag).await;
-        stream.read_until("\"content_block_stop\",\"index\":1").await.unwrap();
+        let stream = call.bearer(stack.key()).open(stack.address()).await.unwrap();
         let mut sandboxes = Self(BTreeSet::new());
         let started = eventually(GONE_WITHIN, async || {
             sandboxes.0 = stack.sidecar().descendants().difference(&before).copied().collect();
@@ -70,6 +97,31 @@ async fn a_model_that_breaks_off_becomes_an_error_event() {
         refused(&whole, 502, "api_error");
         // After code has run, an SDK must not send the request again by itself.
         assert_eq!(whole.header("x-should-retry"), (model == "cut-later").then_some("false"), "{:?}", whole.headers);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_breaks_off_is_told_in_the_words_of_openais_wires() {
+    let stack = start(Setup::default()).await;
+    for path in OPENAI {
+        for model in ["cut", "messages--cut-later", "responses--cut", "messages--error-event"] {
+            let answer = stack.send(streamed(path, model, &tag())).await;
+            let text = answer.text();
+            if path == "/v1/responses" {
+                assert!(text.contains("event: error\n"), "{text}");
+                assert!(text.rsplit_once("event: ").unwrap().1.starts_with("response.failed\n"), "{text}");
+            } else {
+                assert!(text.ends_with("\n\ndata: [DONE]\n\n"), "{text}");
+                assert!(text.contains("data: {\"error\":") && !text.contains("\"finish_reason\":\"stop\""), "{text}");
+            }
+        }
+        for model in ["cut", "cut-later"] {
+            let whole = stack.send(Call::post(path, &request(path, model, &tag()))).await;
+            assert_eq!(whole.status, 502, "{}", whole.text());
+            assert_eq!(whole.header("x-should-retry"), (model == "cut-later").then_some("false"), "{path} {model}");
+        }
+        let limited = stack.send(Call::post(path, &request(path, "refused-429", &tag()))).await;
+        assert_eq!((limited.status, limited.header("retry-after")), (429, Some("7")), "{}", limited.text());
     }
 }
 
@@ -138,6 +190,29 @@ async fn a_client_that_leaves_stops_the_code() {
     drop(stream);
     sandboxes.assert_gone().await;
     assert_eq!(seen(&stack, &tag).await.len(), 1, "no further model call was made");
+}
+
+#[tokio::test]
+async fn a_client_of_openais_wires_that_leaves_stops_code_and_model_call() {
+    let stack = start(Setup::default()).await;
+    for path in OPENAI {
+        let coding = tag();
+        let (stream, sandboxes) = Sandboxes::of(&stack, streamed(path, "code-slow", &coding)).await;
+        drop(stream);
+        sandboxes.assert_gone().await;
+        assert_eq!(seen(&stack, &coding).await.len(), 1, "no further model call was made");
+        for model in ["hang", "silent"] {
+            let tag = tag();
+            let call = streamed(path, model, &tag).bearer(stack.key());
+            let address = stack.address();
+            let client = tokio::spawn(async move { call.open(address).await?.finish().await });
+            let asked = eventually(GONE_WITHIN, async || !seen(&stack, &tag).await.is_empty());
+            assert!(asked.await, "{path} {model}: the model was never asked");
+            client.abort();
+            let left = eventually(GONE_WITHIN, async || seen(&stack, &tag).await[0].end == End::Left);
+            assert!(left.await, "{path} {model}: the model call goes on");
+        }
+    }
 }
 
 #[tokio::test]

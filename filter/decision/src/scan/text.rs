@@ -323,8 +323,13 @@ pub(super) fn whole_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// How ids of ours begin.
-const BEGINNINGS: [[u8; 2]; 4] =
-    [beginning(OWN_FILES[0]), beginning(OWN_FILES[1]), beginning(MINTED[0]), beginning(MINTED[1])];
+const BEGINNINGS: [[u8; 2]; 5] = [
+    beginning(OWN_FILES[0]),
+    beginning(OWN_FILES[1]),
+    beginning(MINTED[0]),
+    beginning(MINTED[1]),
+    beginning(MINTED[2]),
+];
 const _: () = assert!(OWN_FILES.len() + MINTED.len() == BEGINNINGS.len());
 
 const fn beginning(prefix: &str) -> [u8; 2] {

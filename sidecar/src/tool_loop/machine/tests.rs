@@ -120,7 +120,7 @@ fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
             machine = machine.handle(input, &mut outputs);
             for output in outputs {
                 match &output {
-                    Output::StartTool { call, input } => {
+                    Output::StartTool { call, input, id: _ } => {
                         started.push(*call);
                         let stdout = format!("{input:?}");
                         let outcome = CodeOutcome::Ran { stdout, stderr: String::new(), return_code: 0 };

@@ -20,10 +20,11 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::canned::Canned;
+pub(super) use super::chat_script::{chat_call, chat_code, chat_stream, chat_text};
 use crate::clock::Clock;
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
-use crate::tool_loop::{Engine, Limits, LoopReply, ReplyBody, RunRequest};
+use crate::tool_loop::{Engine, Limits, LoopReply, Memory, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
 
 /// One answer of the model.
@@ -185,6 +186,7 @@ impl Bench {
             clock: Arc::new(FixedClock),
             ids: Arc::new(CountingIds::default()),
             limits,
+            memory: Arc::new(Memory::new(limits.memory)),
             tasks,
         };
         Self { model, sandbox, engine: Arc::new(engine) }
@@ -278,51 +280,4 @@ pub(super) fn request(stream: bool) -> serde_json::Value {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no test panics while it holds this")
-}
-
-/// Chat Completions chunks as a stream.
-pub(super) fn chat_stream(deltas: &[serde_json::Value], finish_reason: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::new();
-    let mut chunk = |value: serde_json::Value| writeln!(out, "data: {value}\n").expect("a string takes everything");
-    let head = serde_json::json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"});
-    let with = |choices: serde_json::Value, usage: serde_json::Value| {
-        let mut value = head.clone();
-        value["choices"] = choices;
-        value["usage"] = usage;
-        value
-    };
-    for delta in deltas {
-        chunk(with(serde_json::json!([{"index": 0, "delta": delta, "finish_reason": null}]), serde_json::Value::Null));
-    }
-    let last = serde_json::json!([{"index": 0, "delta": {}, "finish_reason": finish_reason}]);
-    chunk(with(last, serde_json::Value::Null));
-    let details = serde_json::json!({"cached_tokens": 4});
-    let usage = serde_json::json!({"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": details});
-    chunk(with(serde_json::json!([]), usage));
-    out.push_str("data: [DONE]\n\n");
-    out
-}
-
-/// A chat delta that calls the code tool with this code, in pieces of three characters.
-pub(super) fn chat_call(code: &str) -> Vec<serde_json::Value> {
-    use serde_json::json;
-    let start = json!({"tool_calls": [{"index": 0, "id": "call_1", "type": "function",
-        "function": {"name": "code_execution", "arguments": ""}}]});
-    let arguments: Vec<char> = json!({"code": code}).to_string().chars().collect();
-    let pieces = arguments.chunks(3).map(|piece| {
-        let piece: String = piece.iter().collect();
-        json!({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
-    });
-    std::iter::once(start).chain(pieces).collect()
-}
-
-/// A chat answer of one text.
-pub(super) fn chat_text(text: &str) -> Answer {
-    Answer::stream(&chat_stream(&[serde_json::json!({"role": "assistant", "content": text})], "stop"))
-}
-
-/// A chat answer that runs this code.
-pub(super) fn chat_code(code: &str) -> Answer {
-    Answer::stream(&chat_stream(&chat_call(code), "tool_calls"))
 }

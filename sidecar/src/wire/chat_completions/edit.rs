@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::members;
 use super::tools::{self, Words};
-use crate::wire::json::{Fields, inside_array, push_json, push_name, span};
+use crate::wire::json::{Fields, inside_array, push_json, push_name, replaced};
 use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared};
 
 /// Edits a request for a run here. `upstream_model` replaces the model's name.
@@ -68,7 +68,7 @@ fn history(messages: &RawValue, hint: Option<&str>) -> Option<Vec<u8>> {
     let list: Vec<&RawValue> = serde_json::from_str(text).ok()?;
     let hinted = list.iter().find_map(|message| Some((*message, with_hint(message, hint)?)));
     if let Some((message, edited)) = hinted {
-        return replaced(entries, message.get(), &edited);
+        return replaced(entries.as_bytes(), message.get(), &edited);
     }
     let mut history = Vec::new();
     push_json(&mut history, &json!({"role": "system", "content": hint}));
@@ -77,12 +77,6 @@ fn history(messages: &RawValue, hint: Option<&str>) -> Option<Vec<u8>> {
         history.extend_from_slice(entries.as_bytes());
     }
     Some(history)
-}
-
-/// A text with a part of it, which was borrowed from it, replaced.
-fn replaced(whole: &str, part: &str, by: &[u8]) -> Option<Vec<u8>> {
-    let place = span(whole.as_bytes(), part)?;
-    Some([whole.get(..place.start)?.as_bytes(), by, whole.get(place.end..)?.as_bytes()].concat())
 }
 
 /// A system message with the hint behind its text; `None` for any other message.
@@ -105,7 +99,7 @@ fn with_hint(message: &RawValue, hint: &str) -> Option<Vec<u8>> {
         let text: String = serde_json::from_str(content).ok()?;
         push_json(&mut edited, &format!("{text}\n\n{hint}"));
     }
-    replaced(message.get(), content, &edited)
+    replaced(message.get().as_bytes(), content, &edited)
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use crate::wire::json::{Fields, span};
 /// Folds every block of ours in a list of messages; the very text that came in when there is none.
 ///
 /// A pair becomes one text block where its call stood. A result whose call is gone, or stands in another message, is
-/// folded where it stands; a call without a result goes. A message left empty goes too.
+/// folded where it stands; a call without a result goes. Thinking of ours goes, for no provider signed it. A message
+/// left empty goes too.
 pub fn fold(messages: &RawValue) -> Cow<'_, str> {
     let text = messages.get();
     if !mentions_ours(text) {
@@ -22,10 +23,10 @@ pub fn fold(messages: &RawValue) -> Cow<'_, str> {
     }
     let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Cow::Borrowed(text) };
     let entries: Vec<Entry<'_>> = list.into_iter().map(|message| Entry::read(message.get())).collect();
-    let pairs = Pairs::find(&entries);
-    if pairs.calls.is_empty() && pairs.results.is_empty() {
+    if entries.iter().all(|entry| entry.blocks.is_empty()) {
         return Cow::Borrowed(text);
     }
+    let pairs = Pairs::find(&entries);
     let mut told = BTreeSet::new();
     let folded = entries.iter().enumerate().filter_map(|(at, entry)| entry.fold(at, &pairs, &mut told));
     Cow::Owned(list_of(folded))
@@ -41,7 +42,12 @@ struct Entry<'a> {
 
 struct Block<'a> {
     text: &'a str,
-    ours: Option<Half>,
+    ours: Option<Ours>,
+}
+
+enum Ours {
+    Half(Half),
+    Thought,
 }
 
 /// Half of a pair of ours.
@@ -81,7 +87,8 @@ impl<'a> Entry<'a> {
         }
         let mut kept = self.blocks.iter().filter_map(|block| match &block.ours {
             None => Some(Cow::Borrowed(block.text)),
-            Some(half) => pairs.told_by(half, at, told).map(Cow::Owned),
+            Some(Ours::Half(half)) => pairs.told_by(half, at, told).map(Cow::Owned),
+            Some(Ours::Thought) => None,
         });
         let kept = kept.next().map(|first| list_of(std::iter::once(first).chain(kept)))?;
         let place = span(self.text.as_bytes(), self.content)?;
@@ -95,13 +102,15 @@ impl<'a> Block<'a> {
         let ours = || {
             let mut block: Value = serde_json::from_str(text).ok()?;
             let kind = block.get("type")?.as_str()?;
+            let begins = |name: &str, with: &str| block.get(name)?.as_str().filter(|text| text.starts_with(with));
             let (role, id, value) = match kind {
+                "thinking" => return begins("signature", ids::THOUGHT).map(|_| Ours::Thought),
                 "server_tool_use" => (Role::Call, "id", "input"),
                 _ if kind.ends_with("_tool_result") => (Role::Result, "tool_use_id", "content"),
                 _ => return None,
             };
-            let id = block.get(id)?.as_str().filter(|id| id.starts_with(ids::SERVER_TOOL_USE))?.to_owned();
-            Some(Half { role, id, value: block.get_mut(value).map(Value::take).unwrap_or_default() })
+            let id = begins(id, ids::SERVER_TOOL_USE)?.to_owned();
+            Some(Ours::Half(Half { role, id, value: block.get_mut(value).map(Value::take).unwrap_or_default() }))
         };
         Self { text, ours: mentions_ours(text).then(ours).flatten() }
     }
@@ -118,7 +127,8 @@ impl<'a> Pairs<'a> {
     fn find(entries: &'a [Entry<'_>]) -> Self {
         let mut pairs = Self::default();
         for (at, entry) in entries.iter().enumerate() {
-            for half in entry.blocks.iter().filter_map(|block| block.ours.as_ref()) {
+            for block in &entry.blocks {
+                let Some(Ours::Half(half)) = &block.ours else { continue };
                 let halves = match half.role {
                     Role::Call => &mut pairs.calls,
                     Role::Result => &mut pairs.results,
@@ -148,7 +158,8 @@ impl<'a> Pairs<'a> {
 
 /// An escaped id is none that we wrote, nor that an SDK would write.
 fn mentions_ours(text: &str) -> bool {
-    memchr::memmem::find(text.as_bytes(), ids::SERVER_TOOL_USE.as_bytes()).is_some()
+    let says = |prefix: &str| memchr::memmem::find(text.as_bytes(), prefix.as_bytes()).is_some();
+    says(ids::SERVER_TOOL_USE) || says(ids::THOUGHT)
 }
 
 /// A JSON list of JSON texts.

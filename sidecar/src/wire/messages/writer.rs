@@ -270,6 +270,11 @@ fn code_block(id: &str, tool: CodeTool, input: &Map<String, Value>) -> Value {
     json!({"type": "server_tool_use", "id": id, "name": tool.word(), "input": input, "caller": caller})
 }
 
+/// The signature of thinking that no provider signed: by it the gateway knows it again, and keeps it from those who check.
+fn unsigned() -> String {
+    format!("{}unsigned", ids::THOUGHT)
+}
+
 /// A call of the client's whose model speaks another wire: its arguments must be an object.
 fn check_arguments(arguments: &str) -> Result<(), Problem> {
     let is_object = serde_json::from_str::<&RawValue>(arguments).is_ok_and(|value| value.get().starts_with('{'));

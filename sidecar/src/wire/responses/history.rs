@@ -79,6 +79,11 @@ fn beside_ours(items: &[&RawValue]) -> Vec<bool> {
     answers.flat_map(|answer| std::iter::repeat_n(answer.iter().any(Head::is_our_code), answer.len())).collect()
 }
 
+/// Did the model say this item?
+pub(super) fn is_models(item: &RawValue) -> bool {
+    serde_json::from_str::<Head<'_>>(item.get()).unwrap_or_default().is_models()
+}
+
 impl Head<'_> {
     fn is_models(&self) -> bool {
         match self.kind.as_deref() {

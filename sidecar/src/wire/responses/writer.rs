@@ -105,6 +105,9 @@ impl ResponsesWriter {
     /// The end by an error: the error event that SDKs raise, then the response that failed.
     pub fn fail(&mut self, problem: &Problem) {
         self.open(None);
+        if let Some((index, item)) = std::mem::take(&mut self.open).cut(&mut self.events) {
+            self.complete(index, item);
+        }
         let mut error = problem.body(Vocabulary::OpenAi, "");
         if let Some(error) = error.get_mut("error").and_then(Value::as_object_mut)
             && error.get("code").is_none_or(Value::is_null)
@@ -138,8 +141,8 @@ impl ResponsesWriter {
             BlockEvent::Start(_, Some(raw)) => self.start_raw(&raw),
             BlockEvent::Start(kind, None) => self.start(kind),
             BlockEvent::Delta(_, Some(raw)) => {
-                if let Open::Raw(index) = self.open {
-                    self.events.raw(&raw.json, Some(index));
+                if let Open::Raw(index, _) = &self.open {
+                    self.events.raw(&raw.json, Some(*index));
                 }
             }
             BlockEvent::Delta(delta, None) => self.grow(&delta),
@@ -152,7 +155,7 @@ impl ResponsesWriter {
         let index = self.output.len();
         if self.events.is_streamed() {
             self.output.push(None);
-            self.open = Open::Raw(index);
+            self.open = Open::Raw(index, raw.json.clone());
             self.events.raw(&raw.json, Some(index));
         } else {
             self.output.push(Some(raw.json.to_vec()));
@@ -186,7 +189,7 @@ impl ResponsesWriter {
     fn stop(&mut self, raw: Option<&Raw>) {
         let complete = match std::mem::take(&mut self.open) {
             Open::Nothing => return,
-            Open::Raw(index) => raw.and_then(|raw| {
+            Open::Raw(index, _) => raw.and_then(|raw| {
                 self.events.raw(&raw.json, Some(index));
                 let fields: Fields<'_> = serde_json::from_slice(&raw.json).ok()?;
                 Some((index, fields.get("item").map(RawValue::get)?.as_bytes().to_vec()))

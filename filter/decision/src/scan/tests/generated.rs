@@ -104,6 +104,7 @@ const TEXTS: &[&str] = &[
     "file-ot",
     "cfile_otr1",
     "otari_srvtoolu_1",
+    "otari_thought_unsigned",
     "otari_ci_",
     "otari_c",
     "otari_cntr_1",

@@ -50,7 +50,8 @@ pub(super) fn view(dom: &Value) -> Option<RequestView> {
     own_container(dom, &mut view);
     strings(dom, &mut |text| {
         view.own_file_ids |= text.starts_with("file-otr") || text.starts_with("cfile_otr");
-        view.minted_history |= text.starts_with("otari_srvtoolu_") || text.starts_with("otari_ci_");
+        view.minted_history |=
+            ["otari_srvtoolu_", "otari_ci_", "otari_thought_"].iter().any(|ours| text.starts_with(ours));
     });
     unusable(root, &mut view);
     Some(view)

@@ -186,3 +186,13 @@ fn everything_else_keeps_its_bytes() {
     expect_test::expect![[r#"[{"n": 1.50, "content" : "\u00e9" },{"content": [{"type":"text", "text":"\u00e9", "n": 18446744073709551616},{"type":"text","text":"I ran code in the sandbox."}], "role" : "assistant" }]"#]]
         .assert_eq(&fold(&messages));
 }
+
+#[test]
+fn thinking_that_no_provider_signed_goes_and_signed_thinking_stays() {
+    let thinking = |signature: &str| json!({"type": "thinking", "thinking": "t", "signature": signature});
+    let folded = folded(&json!([
+        {"role": "assistant", "content": [thinking("otari_thought_unsigned"), thinking("c2ln"), text("a")]},
+        {"role": "assistant", "content": [thinking("otari_thought_unsigned")]},
+    ]));
+    assert_eq!(folded, json!([{"role": "assistant", "content": [thinking("c2ln"), text("a")]}]));
+}

@@ -56,6 +56,9 @@ impl ContentReader {
                 }
             }
         }
+        if !server_calls.is_empty() {
+            self.dropped.insert("server_tool_use without a result".to_owned());
+        }
         Ok(out)
     }
 
@@ -225,7 +228,7 @@ impl ContentReader {
                 _ if kind.ends_with("_tool_result") => {
                     let id = take_text(&mut block, "tool_use_id").unwrap_or_default();
                     let content = block.remove("content").unwrap_or_default();
-                    texts.push(recount_foreign(server_calls.get(&id), &content));
+                    texts.push(recount_foreign(server_calls.remove(&id).as_ref(), &content));
                 }
                 _ => {
                     self.dropped.insert(format!("{kind} block"));

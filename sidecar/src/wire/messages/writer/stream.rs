@@ -5,7 +5,7 @@ use decision::problem::Problem;
 use decision::request::CodeTool;
 use serde_json::{Map, Value, json};
 
-use super::{check_arguments, code_block};
+use super::{check_arguments, code_block, unsigned};
 use crate::wire::code_tool;
 use crate::wire::event::{BlockEvent, BlockKind, Delta, Raw};
 use crate::wire::json::push_json;
@@ -28,6 +28,8 @@ enum Open {
     Nothing,
     /// Any block whose pieces need no attention.
     Plain,
+    /// Thinking of a model of another wire.
+    Thinking,
     /// A call of the client's from another wire, with its arguments so far.
     Call(String),
     /// A block the client does not see.
@@ -62,6 +64,10 @@ impl StreamForm {
                 Open::Hidden | Open::Nothing => {}
                 Open::Call(arguments) => {
                     check_arguments(&arguments)?;
+                    self.stop();
+                }
+                Open::Thinking => {
+                    self.block_delta("signature_delta", "signature", &unsigned());
                     self.stop();
                 }
                 Open::Plain | Open::Code { .. } => match raw {
@@ -107,8 +113,11 @@ impl StreamForm {
         self.stop();
     }
 
-    /// A block that comes at once.
+    /// A block that comes at once. One that is open then was cut off by an error, which follows.
     pub(super) fn whole_block(&mut self, block: &[u8]) {
+        if !matches!(std::mem::take(&mut self.open), Open::Nothing | Open::Hidden) {
+            self.stop();
+        }
         let index = self.index;
         self.event("content_block_start", |data| {
             open_event(data, "content_block_start", index);
@@ -128,7 +137,7 @@ impl StreamForm {
         let (open, block) = match kind {
             BlockKind::Text => (Open::Plain, json!({"type": "text", "text": ""})),
             BlockKind::Reasoning if show_reasoning => {
-                (Open::Plain, json!({"type": "thinking", "thinking": "", "signature": ""}))
+                (Open::Thinking, json!({"type": "thinking", "thinking": "", "signature": ""}))
             }
             BlockKind::Call { id, name } => {
                 (Open::Call(String::new()), json!({"type": "tool_use", "id": id, "name": name, "input": {}}))

@@ -5,7 +5,7 @@ use decision::request::CodeTool;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{check_arguments, code_block};
+use super::{check_arguments, code_block, unsigned};
 use crate::wire::code_tool;
 use crate::wire::event::{BlockEvent, BlockKind, Delta};
 use crate::wire::json::push_json;
@@ -121,7 +121,7 @@ impl WholeForm {
             Open::Nothing | Open::Code { .. } => {}
             Open::Text(text) => self.push_value(&json!({"type": "text", "text": text})),
             Open::Thinking(text) => {
-                self.push_value(&json!({"type": "thinking", "thinking": text, "signature": ""}));
+                self.push_value(&json!({"type": "thinking", "thinking": text, "signature": unsigned()}));
             }
             Open::Call { id, name, arguments } => {
                 check_arguments(&arguments)?;

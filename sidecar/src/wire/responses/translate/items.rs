@@ -81,7 +81,11 @@ impl ItemReader {
             }
             // Another provider's tools: the model reads what they did.
             "code_interpreter_call" => self.said(&recount_item(&item)),
-            _ if kind.ends_with("_call") || kind.ends_with("_output") || kind.starts_with("mcp_") => {
+            _ if kind.ends_with("_call")
+                || kind.ends_with("_output")
+                || kind.starts_with("mcp_")
+                || kind == "program" =>
+            {
                 item.retain(|name, _| !UNREADABLE.contains(&name.as_str()));
                 self.said(&format!("I used a tool of the provider: {}", Value::from(item)));
             }

@@ -1,6 +1,7 @@
 //! The items of an answer that are not in the model's own bytes, from their first event to their last.
 
-use serde_json::{Value, json};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
 
 use super::events::{Events, Place, put};
 use crate::wire::event::CodeOutcome;
@@ -15,11 +16,34 @@ pub(super) enum Open {
     /// None, or one that the client does not see.
     #[default]
     Nothing,
-    /// One in the model's own bytes, at this place.
-    Raw(usize),
+    /// One in the model's own bytes, at this place, with its first frame.
+    Raw(usize, Bytes),
     Message(TextItem),
     Reasoning(TextItem),
     Call(CallItem),
+}
+
+impl Open {
+    /// Ends the item where an error cut it off: its place, and the item as it stays.
+    pub(super) fn cut(self, events: &mut Events) -> Option<(usize, Vec<u8>)> {
+        const CUT: &str = "incomplete";
+        let (index, item) = match self {
+            Self::Nothing => return None,
+            Self::Raw(index, first) => {
+                let mut first: Map<String, Value> = serde_json::from_slice(&first).ok()?;
+                let mut item = first.remove("item")?;
+                if let Some(status) = item.get_mut("status") {
+                    *status = CUT.into();
+                }
+                (index, bytes(&item))
+            }
+            Self::Message(TextItem { place, text }) => (place.index, message_item(&place.id, CUT, Some(&text))),
+            Self::Reasoning(TextItem { place, text }) => (place.index, reasoning_item(&place.id, Some(&text))),
+            Self::Call(call) => (call.place.index, call.item(CUT)),
+        };
+        events.item(DONE, index, &item);
+        Some((index, item))
+    }
 }
 
 /// A message, or a summary of thoughts.
