@@ -85,7 +85,7 @@ pub struct Engine {
     pub ids: Arc<dyn IdSource>,
     /// Bounds on one request.
     pub limits: Limits,
-    /// What ran in conversations whose callers are not shown it.
+    /// What ran beside calls of the caller's and may not come back.
     pub memory: Arc<Memory>,
     /// Where streamed answers run, so that a drain waits for them.
     pub tasks: TaskTracker,

@@ -39,7 +39,7 @@ pub(super) struct Driver {
     pub(super) limits: Limits,
     pub(super) request_id: String,
     pub(super) tally: Arc<Tally>,
-    /// Where the caller's wire does not show what runs.
+    /// Where the conversation may go on without what ran.
     pub(super) notes: Option<Notes>,
 }
 

@@ -1,4 +1,4 @@
-//! What ran and could not be shown, kept for a while: the next request of its conversation finds it here.
+//! What ran beside calls of the caller's and may not come back, kept for a while: the next request of its conversation finds it here.
 //!
 //! INVARIANT: a workspace sees its own alone. One that fills its share pushes out its own; when all is full, whoever has
 //! most gives way. What is lost (by age, by size, by a restart, at another replica) is no error: the model then reads the

@@ -1,7 +1,8 @@
 //! Calls of ours that a caller's history does not show, put back where they stood in it.
 //!
-//! A caller whose wire has no place for them gets its own calls alone, and sends those back with their results. The model
-//! must read there what it called beside them and what that gave, or it would do the same again.
+//! A caller whose wire has no place for them gets its own calls alone, and sends those back with their results; others are
+//! shown ours and leave them out, or what they gave. The model must read there what it called beside the caller's calls
+//! and what that gave, or it would do the same again.
 //!
 //! INVARIANT: calls go back into the very conversation they grew out of or nowhere. An id alone proves nothing, for some
 //! servers count theirs from zero in every conversation: the whole text in front of the answer is compared too.
@@ -64,6 +65,8 @@ pub(super) struct Shape {
     pub(super) system: Option<&'static str>,
     /// The model said this entry.
     pub(super) is_models: fn(&RawValue) -> bool,
+    /// An entry that the model said shows a call of ours with what it gave.
+    pub(super) shows_run: fn(&RawValue) -> bool,
     /// Ids of the caller's calls in an entry.
     pub(super) call_ids: fn(&RawValue) -> Vec<String>,
     /// Puts calls and results into a list of entries, whose answer stands at this range.
@@ -91,9 +94,12 @@ pub fn restore(wire: CallerWire, body: &[u8], run: &Run, past: &dyn PastRuns) ->
     let mut at = 0;
     let entries: Vec<(bool, &RawValue)> = list.iter().map(|entry| ((shape.is_models)(entry), *entry)).collect();
     for said in entries.chunk_by(|(before, _), (after, _)| before == after) {
-        let mut ids = said.iter().filter(|(is_models, _)| *is_models).flat_map(|(_, entry)| (shape.call_ids)(entry));
+        let answer: Vec<&RawValue> = said.iter().filter(|(is_models, _)| *is_models).map(|(_, entry)| *entry).collect();
         let place = way.place();
-        if let Some(runs) = ids.find_map(|id| past.find(&id, &place)) {
+        let mut ids = answer.iter().flat_map(|entry| (shape.call_ids)(entry));
+        if !answer.iter().any(|entry| (shape.shows_run)(entry))
+            && let Some(runs) = ids.find_map(|id| past.find(&id, &place))
+        {
             found.push((at..at + said.len(), runs));
         }
         at += said.len();

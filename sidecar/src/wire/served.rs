@@ -3,7 +3,7 @@
 //! INVARIANT: chosen once per request, here; a wire that is built is a variant, and the compiler names every place that
 //! has to know it.
 
-use decision::decide::{Dialect, Run};
+use decision::decide::Run;
 use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
 
@@ -73,7 +73,7 @@ impl Wires {
     }
 
     /// The caller's request as the model is to get it. `upstream_model` replaces the model's name; `past` knows what ran
-    /// and could not be shown.
+    /// and may not come back.
     pub fn prepare(
         self,
         body: &[u8],
@@ -81,8 +81,7 @@ impl Wires {
         upstream_model: Option<&str>,
         past: &dyn PastRuns,
     ) -> Result<Prepared, Problem> {
-        let hides = !self.caller.shows_runs(run.dialect);
-        let restored = hides.then(|| past::restore(self.caller, body, run, past)).flatten();
+        let restored = past::restore(self.caller, body, run, past);
         let body = restored.as_ref().and_then(|restored| restored.body.as_deref()).unwrap_or(body);
         let mut caller = self.caller.settings(body, run, self.are_same())?;
         caller.place = restored.as_ref().map(|restored| restored.place);
@@ -104,14 +103,6 @@ impl Wires {
 }
 
 impl CallerWire {
-    /// Whether the caller reads what ran, and gives it back with its next request.
-    fn shows_runs(self, dialect: Dialect) -> bool {
-        match self {
-            Self::ChatCompletions => false,
-            Self::Messages | Self::Responses => dialect == Dialect::Native,
-        }
-    }
-
     /// What the answer needs of the request.
     fn settings(self, body: &[u8], run: &Run, same_wire: bool) -> Result<CallerSettings, Problem> {
         match self {

@@ -133,6 +133,46 @@ async fn what_ran_in_a_mixed_turn_is_told_to_the_model_in_the_next_request_on_ev
 }
 
 #[tokio::test]
+async fn callers_who_are_shown_what_ran_need_not_send_it_back() {
+    for (caller, is_ours, whole) in [
+        (Messages, ["server_tool_use", "code_execution_tool_result"], true),
+        // Without `include`, an item tells the code alone, and what it gave is known here only.
+        (Responses, ["code_interpreter_call", ""], false),
+    ] {
+        for kept in [true, false] {
+            let script = vec![answer(ChatCompletions, &[ran("c1"), lookup("l1")]), answer(ChatCompletions, &[])];
+            let bench = Bench::new(script, Limits::default()).await;
+            let native = |history: &[Value]| {
+                let asked = asked_of(caller, ChatCompletions, false, history);
+                let mut body: Value = serde_json::from_slice(&asked.body).expect("JSON");
+                body.as_object_mut().expect("an object").remove("include");
+                RunRequest { body: body.to_string().into(), ..asked }
+            };
+            let mut history = question();
+            let reply = bench.ask(native(&history)).await.expect("an answer");
+            assert!(reply.body.contains("print(6*7)"), "{}", reply.body);
+            echo(caller, &reply.body, &mut history);
+            if !kept {
+                let shown = |one: &Value| is_ours.iter().any(|kind| one["type"] == *kind);
+                for entry in &mut history {
+                    if let Some(blocks) = entry["content"].as_array_mut() {
+                        blocks.retain(|block| !shown(block));
+                    }
+                }
+                history.retain(|entry| !shown(entry));
+            }
+            bench.ask(native(&history)).await.expect("an answer");
+            let body = bench.model.received()[1].body.clone();
+            let told = read(ChatCompletions, &body);
+            let again = told.contains(&format!("result c1 {TOLD}"));
+            // What comes back whole is read in words, and not said twice.
+            assert_eq!(again, !(kept && whole), "{caller:?}, kept {kept}: {told:?}");
+            assert!(String::from_utf8_lossy(&body).contains("42"), "{caller:?}, kept {kept}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_model_of_another_wire_is_told_too() {
     let script = vec![answer(ChatCompletions, &[ran("c1"), lookup("l1")]), answer(Messages, &[])];
     let bench = Bench::new(script, Limits::default()).await;

@@ -12,7 +12,7 @@ use crate::wire::past::{PastRun, Shape, is_assistants, with_items};
 
 /// The history of this wire.
 pub(in crate::wire) const SHAPE: Shape =
-    Shape { history: "messages", system: None, is_models: is_assistants, call_ids, put_back };
+    Shape { history: "messages", system: None, is_models: is_assistants, shows_run: |_| false, call_ids, put_back };
 
 fn call_ids(message: &RawValue) -> Vec<String> {
     let fields: Fields<'_> = serde_json::from_str(message.get()).unwrap_or_default();

@@ -8,12 +8,23 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{result_block, results_entry};
+use crate::ids;
 use crate::wire::json::{Fields, replaced};
 use crate::wire::past::{PastRun, Shape, is_assistants, with_items};
 
 /// The history of this wire.
 pub(in crate::wire) const SHAPE: Shape =
-    Shape { history: "messages", system: Some("system"), is_models: is_assistants, call_ids, put_back };
+    Shape { history: "messages", system: Some("system"), is_models: is_assistants, shows_run, call_ids, put_back };
+
+fn shows_run(message: &RawValue) -> bool {
+    let fields: Fields<'_> = serde_json::from_str(message.get()).unwrap_or_default();
+    let blocks: Vec<Fields<'_>> = fields.read("content").unwrap_or_default();
+    let is_result = |block: &Fields<'_>| {
+        let of: String = block.read("tool_use_id").unwrap_or_default();
+        of.starts_with(ids::SERVER_TOOL_USE) && block.get("content").is_some_and(|content| content.get() != "null")
+    };
+    blocks.iter().any(is_result)
+}
 
 fn call_ids(message: &RawValue) -> Vec<String> {
     calls(message.get()).filter_map(|(_, id)| id).collect()

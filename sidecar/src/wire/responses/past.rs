@@ -9,12 +9,21 @@ use serde_json::value::RawValue;
 
 use super::history::is_models;
 use super::result_entry;
+use crate::ids;
 use crate::wire::json::Fields;
 use crate::wire::past::{PastRun, Shape};
 
 /// The history of this wire.
 pub(in crate::wire) const SHAPE: Shape =
-    Shape { history: "input", system: Some("instructions"), is_models, call_ids, put_back };
+    Shape { history: "input", system: Some("instructions"), is_models, shows_run, call_ids, put_back };
+
+/// Most clients do not ask for `outputs`, and then an item tells the code alone.
+fn shows_run(item: &RawValue) -> bool {
+    let fields: Fields<'_> = serde_json::from_str(item.get()).unwrap_or_default();
+    let id: String = fields.read("id").unwrap_or_default();
+    let outputs: Vec<&RawValue> = fields.read("outputs").unwrap_or_default();
+    id.starts_with(ids::CODE_INTERPRETER_CALL) && !outputs.is_empty()
+}
 
 fn call_ids(item: &RawValue) -> Vec<String> {
     call_id(item.get()).into_iter().collect()
