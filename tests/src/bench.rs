@@ -2,6 +2,7 @@
 //! keep their connections. Everything runs on this machine, so that only ratios and orders of magnitude mean something.
 
 mod instant;
+mod pace;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -153,6 +154,18 @@ impl Bench {
         Ok(json!({"straight_p50_ms": without, "relayed_p50_ms": with, "added_p50_ms": round(with - without)}))
     }
 
+    /// Small events at a pace on many streams, straight from the model and through the sidecar, in turns.
+    async fn paced(&self) -> Fallible<Value> {
+        let hop = [("anthropic-version", "2023-06-01"), ("x-otari-hop", HOP_SECRET)];
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            without.push(percentile_99(pace::delays(self.model.into(), &hop).await?));
+            with.push(percentile_99(pace::delays(Target::Unix(self.socket.clone()), &hop).await?));
+        }
+        let (with, without) = (millis(median(with)), millis(median(without)));
+        Ok(json!({"straight_p99_ms": without, "relayed_p99_ms": with, "added_p99_ms": round(with - without)}))
+    }
+
     /// Resident memory of the sidecar in MiB.
     fn resident_mib(&self) -> Fallible<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.sidecar.id()))?;
@@ -173,6 +186,7 @@ pub async fn run(program: PathBuf) -> Fallible<Value> {
         "turn_16_clients_streamed": bench.turns(16, Messages, "instant", true).await?,
         "pairs": bench.pairs().await?,
         "relay": bench.relay().await?,
+        "paced": bench.paced().await?,
         "after_mib": bench.resident_mib()?,
     }))
 }
@@ -215,6 +229,11 @@ fn word(wire: ApiFormat) -> &'static str {
         ChatCompletions => "Chat Completions",
         Responses => "Responses",
     }
+}
+
+fn percentile_99(mut nanoseconds: Vec<u64>) -> Duration {
+    nanoseconds.sort_unstable();
+    Duration::from_nanos(nanoseconds.get(nanoseconds.len() * 99 / 100).copied().unwrap_or_default())
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

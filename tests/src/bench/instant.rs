@@ -14,8 +14,11 @@ use memchr::memmem;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::pace;
 use crate::stack::Fallible;
 
+/// Type of a stream; one without a body of its own is paced.
+const EVENTS: &str = "text/event-stream";
 /// What the code is said to print.
 const OUTPUT: &str = "the answer is 42";
 /// What the model says at last.
@@ -72,8 +75,11 @@ pub(super) async fn model() -> Fallible<SocketAddr> {
         if path.ends_with("/responses") {
             return (200, "application/json", bytes(&response(asks_for_code)));
         }
+        if memmem::find(body, pace::MARK).is_some() {
+            return (200, EVENTS, Bytes::new());
+        }
         let message = message(asks_for_code);
-        if streamed { (200, "text/event-stream", events(&message)) } else { (200, "application/json", bytes(&message)) }
+        if streamed { (200, EVENTS, events(&message)) } else { (200, "application/json", bytes(&message)) }
     })
     .await
 }
@@ -187,7 +193,9 @@ async fn serve(answer: fn(&Method, &str, &[u8]) -> Answer) -> Fallible<SocketAdd
                 let (head, body) = request.into_parts();
                 let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
                 let (status, kind, body) = answer(&head.method, head.uri.path(), &body);
-                let mut response = Response::new(Full::new(body));
+                let body =
+                    if body.is_empty() && kind == EVENTS { pace::body() } else { Full::new(body).boxed_unsync() };
+                let mut response = Response::new(body);
                 *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or_default();
                 response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(kind));
                 Ok::<_, Infallible>(response)
