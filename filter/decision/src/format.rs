@@ -137,6 +137,8 @@ const PLACES: &[Place] = &[
     Place { path: "threads", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "conversations", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "evals", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "fine_tuning", rooted: true, endpoint: Endpoint::Uninspected },
+    Place { path: "chatkit", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "agents", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "sessions", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "files", rooted: true, endpoint: Endpoint::Files },

@@ -137,11 +137,11 @@ impl Driver {
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) => {
                 let problem = problem_of(self.model.wires.model, answer, &self.limits).await;
-                self.tell(Input::Failed(problem))
+                self.tell(Input::TurnFailed(problem))
             }
             Happened::Model(model_side::Happened::Answered(Err(error)) | model_side::Happened::Said(Err(error))) => {
                 let problem = self.upstream_problem(&error);
-                self.tell(Input::Failed(problem))
+                self.tell(Input::TurnFailed(problem))
             }
             Happened::Model(model_side::Happened::Said(Ok(chunk))) => self.read(Some(&chunk), events),
             Happened::Model(model_side::Happened::Closed) => self.read(None, events),
@@ -153,7 +153,7 @@ impl Driver {
             Ok(()) => self.tell(Input::TurnOpened),
             Err(message) => {
                 let problem = Problem::new(ProblemKind::UpstreamFailed, Origin::Upstream, message);
-                self.tell(Input::Failed(problem))
+                self.tell(Input::TurnFailed(problem))
             }
         }
     }
@@ -171,7 +171,8 @@ impl Driver {
         match read {
             Err(error) => {
                 self.log(&error, "the model's answer cannot be used");
-                self.tell(Input::Failed(error.into()))
+                self.model.stop_reading();
+                self.tell(Input::TurnFailed(error.into()))
             }
             Ok(()) if chunk.is_none() => self.tell(Input::TurnClosed),
             Ok(()) => Ok(()),

@@ -33,7 +33,9 @@ pub enum Input {
     Event(TurnEvent),
     /// The model's bytes ended.
     TurnClosed,
-    /// The request cannot go on: the model failed, or a deadline passed.
+    /// The model failed. What becomes of its connection after its end means nothing any more.
+    TurnFailed(Problem),
+    /// The request cannot go on: a deadline passed, or what is left of it cannot be told.
     Failed(Problem),
     /// A started call is over.
     ToolFinished {
@@ -173,12 +175,22 @@ impl ToolLoop {
             (stage, Input::Failed(problem)) => self.ledger.fail(stage, problem, out),
             (Stage::AwaitingTurn { closing }, Input::TurnOpened) => Stage::ReadingTurn(ReadingTurn::new(closing)),
             (Stage::ReadingTurn(turn), Input::Event(event)) => turn.event(event, &mut self.ledger, out),
+            (stage @ (Stage::AwaitingTurn { .. } | Stage::ReadingTurn(_)), Input::TurnFailed(problem)) => {
+                self.ledger.fail(stage, problem, out)
+            }
             (stage @ Stage::ReadingTurn(_), Input::TurnClosed) => self.ledger.fail(stage, cut_off(), out),
             (Stage::Executing(tools), Input::ToolFinished { call, outcome }) => {
                 tools.finished(call, outcome, &mut self.ledger, out)
             }
             // What a model says after its end, and the end of its bytes, mean nothing any more.
-            (stage, Input::TurnOpened | Input::Event(_) | Input::TurnClosed | Input::ToolFinished { .. }) => stage,
+            (
+                stage,
+                Input::TurnOpened
+                | Input::Event(_)
+                | Input::TurnClosed
+                | Input::TurnFailed(_)
+                | Input::ToolFinished { .. },
+            ) => stage,
         };
         self
     }

@@ -6,7 +6,7 @@
 
 mod notes;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -100,7 +100,8 @@ impl Memory {
     }
 
     fn keep(&self, workspace: &str, place: Place, call_ids: Vec<String>, runs: Vec<PastRun>) {
-        let bytes = call_ids.iter().map(String::len).chain(runs.iter().map(size)).fold(0, usize::saturating_add);
+        let ids = call_ids.iter().map(|id| size_of::<String>().saturating_add(id.len()));
+        let bytes = ids.chain(runs.iter().map(size)).fold(size_of::<Kept>(), usize::saturating_add);
         if bytes > self.limits.largest() {
             return;
         }
@@ -112,14 +113,14 @@ impl Memory {
 }
 
 impl PastRuns for OfWorkspace<'_> {
-    fn find(&self, call_id: &str, place: &Place) -> Option<Arc<[PastRun]>> {
+    fn find(&self, call_ids: &HashSet<String>, place: &Place) -> Option<Arc<[PastRun]>> {
         let (now, max_age) = (Instant::now(), self.memory.limits.max_age);
         let mut drawers = self.memory.drawers.lock().unwrap_or_else(PoisonError::into_inner);
         drawers.sweep(now, max_age);
         let answers = &mut drawers.by_workspace.get_mut(self.workspace)?.answers;
         let is_it = |kept: &Kept| {
             let is_fresh = now.duration_since(kept.used) < max_age;
-            is_fresh && kept.place == *place && kept.call_ids.iter().any(|id| id == call_id)
+            is_fresh && kept.place == *place && kept.call_ids.iter().any(|id| call_ids.contains(id))
         };
         // The newest: the same question may have been asked again.
         let mut kept = answers.remove(answers.iter().rposition(is_it)?)?;

@@ -99,11 +99,18 @@ impl ModelSide {
                     Some(open) => open.next().await,
                     None => std::future::pending().await,
                 };
-                if next.is_none() {
+                if !matches!(next, Some(Ok(_))) {
                     *chunks = None;
                 }
                 next.map_or(Happened::Closed, Happened::Said)
             }
+        }
+    }
+
+    /// Gives up the rest of an answer; what was read of it stays.
+    pub(super) fn stop_reading(&mut self) {
+        if let Call::Reading(_, chunks) = &mut self.call {
+            *chunks = None;
         }
     }
 

@@ -7,6 +7,8 @@
 mod argument;
 mod editor;
 
+use std::collections::HashSet;
+
 use decision::decide::Run;
 use decision::request::CodeTool;
 use serde_json::{Map, Value, json};
@@ -62,8 +64,9 @@ pub struct Functions(Vec<(CodeTool, String)>);
 
 impl Functions {
     /// One for each tool of the run, under names that none of the caller's own has.
-    pub fn of<'a>(run: &Run, taken: impl Iterator<Item = &'a str> + Clone) -> Self {
-        Self(run.tools.iter().map(|tool| (*tool, free_name(tool.word(), taken.clone()))).collect())
+    pub fn of<'a>(run: &Run, taken: impl Iterator<Item = &'a str>) -> Self {
+        let taken: HashSet<&str> = taken.collect();
+        Self(run.tools.iter().map(|tool| (*tool, free_name(tool.word(), &taken))).collect())
     }
 
     /// The tool behind a name; `None` for functions of the caller's.
@@ -91,7 +94,7 @@ impl Functions {
         })
     }
 
-    /// The purpose hint as it stands in front of the system text.
+    /// The purpose hint as it stands beside the system text.
     pub fn hint(&self, run: &Run) -> Option<String> {
         let hint = run.purpose_hint.as_deref()?.trim();
         let names = self.names().collect::<Vec<_>>().join(", ");
@@ -172,14 +175,13 @@ pub fn shown_input(tool: CodeTool, shown: String) -> Map<String, Value> {
 }
 
 /// A name that none of the caller's own functions has.
-fn free_name<'a>(word: &str, taken: impl Iterator<Item = &'a str> + Clone) -> String {
-    let is_free = |name: &str| !taken.clone().any(|known| known == name);
-    if is_free(word) {
+fn free_name(word: &str, taken: &HashSet<&str>) -> String {
+    if !taken.contains(word) {
         return word.to_owned();
     }
     // One more candidate than there are names that could be in the way.
-    let candidates = (1..=taken.clone().count().saturating_add(1)).map(|n| format!("otari_{word}_{n}"));
-    candidates.into_iter().find(|name| is_free(name)).unwrap_or_else(|| format!("otari_{word}"))
+    let mut candidates = (1..=taken.len().saturating_add(1)).map(|n| format!("otari_{word}_{n}"));
+    candidates.find(|name| !taken.contains(&**name)).unwrap_or_else(|| format!("otari_{word}"))
 }
 
 /// Is the tool at this position one of the claimed?

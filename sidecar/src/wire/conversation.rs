@@ -37,8 +37,8 @@ pub struct Conversation {
     pub answer_schema: Option<Value>,
     /// Streamed.
     pub stream: bool,
-    /// How much the model is to think, in the caller's word.
-    pub reasoning_effort: Option<String>,
+    /// How much the model is to think, in the caller's word; and the parameter that said it.
+    pub reasoning_effort: Option<(&'static str, String)>,
     /// What the caller asked to see.
     pub show: Show,
     /// What could not be carried over, by parameter.

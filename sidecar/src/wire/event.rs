@@ -268,7 +268,7 @@ impl CodeFailure {
 }
 
 impl TurnEvent {
-    /// A text block's opening without bytes of its wire.
+    /// A block's opening without bytes of its wire.
     pub(crate) fn start(kind: BlockKind) -> Self {
         Self::Block(BlockEvent::Start(kind, None))
     }

@@ -68,6 +68,38 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
     }
 }
 
+/// Whether a JSON text holds no more than so many values. What a tree of it takes is bounded by their number, not by
+/// its length: `[1,1,…]` takes a hundred times its own.
+pub fn has_at_most(text: &[u8], values: usize) -> bool {
+    let mut left = values;
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        match byte {
+            b',' | b'[' | b'{' => match left.checked_sub(1) {
+                Some(fewer) => left = fewer,
+                None => return false,
+            },
+            b'"' => rest = after_text(rest),
+            _ => {}
+        }
+    }
+    true
+}
+
+/// What stands behind the quote that ends a text.
+fn after_text(mut rest: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
+        let is_end = rest.get(at) == Some(&b'"');
+        // A backslash takes the byte behind it along.
+        rest = rest.get(at.saturating_add(if is_end { 1 } else { 2 })..).unwrap_or_default();
+        if is_end {
+            return rest;
+        }
+    }
+    &[]
+}
+
 /// Appends a value as JSON text. Strings, numbers, and trees of them always have one.
 pub fn push_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     let start = out.len();
@@ -102,4 +134,24 @@ pub fn replaced(whole: &[u8], part: &str, by: &[u8]) -> Option<Vec<u8>> {
 /// What stands between the brackets of a JSON array.
 pub fn inside_array(array: &str) -> Option<&str> {
     Some(array.trim().strip_prefix('[')?.strip_suffix(']')?.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_at_most;
+
+    #[test]
+    fn values_are_counted_and_texts_are_none() {
+        for (text, values) in [
+            (r#"{}"#, 1),
+            (r#"[1,1,1]"#, 3),
+            (r#"{"a":"[,,,{","b":["\",[","]}"#, 4),
+            (r#"{"a\\":[1,2],"b":{"c":null}}"#, 5),
+        ] {
+            assert!(has_at_most(text.as_bytes(), values), "{text}");
+            assert!(!has_at_most(text.as_bytes(), values - 1), "{text}");
+        }
+        assert!(has_at_most(br#"["never ends [,,,,"#, 1));
+        assert!(has_at_most(br#"["\"#, 1));
+    }
 }

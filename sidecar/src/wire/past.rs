@@ -8,6 +8,7 @@
 //! servers count theirs from zero in every conversation: the whole text in front of the answer is compared too.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +22,9 @@ use super::json::{Fields, replaced};
 use super::model_request::CallResult;
 use super::served::CallerWire;
 use super::{chat_completions, messages, responses};
+
+/// Calls of the caller's in one answer that are looked at; an answer with more is not remembered.
+pub const MAX_CALL_IDS: usize = 1024;
 
 /// A call of ours and what it gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +48,8 @@ impl Place {
 
 /// Who remembers what ran.
 pub trait PastRuns {
-    /// The calls of ours in the answer that began at this place and held this call of the caller's.
-    fn find(&self, call_id: &str, place: &Place) -> Option<Arc<[PastRun]>>;
+    /// The calls of ours in the answer that began at this place and held one of these calls of the caller's.
+    fn find(&self, call_ids: &HashSet<String>, place: &Place) -> Option<Arc<[PastRun]>>;
 }
 
 /// A request whose history is looked through.
@@ -96,9 +100,9 @@ pub fn restore(wire: CallerWire, body: &[u8], run: &Run, past: &dyn PastRuns) ->
     for said in entries.chunk_by(|(before, _), (after, _)| before == after) {
         let answer: Vec<&RawValue> = said.iter().filter(|(is_models, _)| *is_models).map(|(_, entry)| *entry).collect();
         let place = way.place();
-        let mut ids = answer.iter().flat_map(|entry| (shape.call_ids)(entry));
+        let ids = answer.iter().flat_map(|entry| (shape.call_ids)(entry)).take(MAX_CALL_IDS).collect();
         if !answer.iter().any(|entry| (shape.shows_run)(entry))
-            && let Some(runs) = ids.find_map(|id| past.find(&id, &place))
+            && let Some(runs) = past.find(&ids, &place)
         {
             found.push((at..at + said.len(), runs));
         }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::event::TurnEvent;
+use super::json::has_at_most;
 use super::served::ModelWire;
 use super::sse::{Frame, FrameTooLong, SseDecoder};
 use super::{chat_completions, messages, responses};
@@ -59,6 +60,12 @@ pub enum ReadError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// It has more values than a limit.
+    #[error("a part of the model's answer holds more than {limit} JSON values")]
+    TooManyValues {
+        /// The limit.
+        limit: usize,
+    },
     /// The provider broke off with an error of its own.
     #[error("the provider reported an error")]
     Provider(Box<Problem>),
@@ -80,7 +87,7 @@ impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Provider(problem) => *problem,
-            ReadError::Malformed(_) | ReadError::TooLong { .. } => {
+            ReadError::Malformed(_) | ReadError::TooLong { .. } | ReadError::TooManyValues { .. } => {
                 Self::new(ProblemKind::UpstreamFailed, Origin::Upstream, error.to_string())
             }
         }
@@ -174,17 +181,32 @@ impl<S: FrameReader> Frames<S> {
 
     fn feed(&mut self, chunk: &[u8], events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
         let state = &mut self.state;
-        self.sse.feed(chunk, |frame| state.frame(&frame, events))
+        self.sse.feed(chunk, |frame| {
+            check_values(&frame.data)?;
+            state.frame(&frame, events)
+        })
     }
 
     fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        match self.sse.finish().map(|frame| self.state.frame(&frame, events)) {
+        let last = self.sse.finish();
+        match last.map(|frame| check_values(&frame.data).and_then(|()| self.state.frame(&frame, events))) {
             // Half an event is an answer that broke off, which its missing end will tell.
             None | Some(Ok(()) | Err(ReadError::Malformed(_))) => {}
             Some(Err(error)) => return Err(error),
         }
         self.state.closed(events);
         Ok(())
+    }
+}
+
+/// Values in one event of a stream, or in a whole answer: read, each takes many times its own bytes.
+const MAX_ANSWER_VALUES: usize = 250_000;
+
+fn check_values(json: &[u8]) -> Result<(), ReadError> {
+    if has_at_most(json, MAX_ANSWER_VALUES) {
+        Ok(())
+    } else {
+        Err(ReadError::TooManyValues { limit: MAX_ANSWER_VALUES })
     }
 }
 
@@ -210,7 +232,46 @@ impl WholeBody {
     }
 
     /// All of it.
-    pub(super) fn take(&mut self) -> Bytes {
-        std::mem::take(&mut self.bytes).into()
+    pub(super) fn take(&mut self) -> Result<Bytes, ReadError> {
+        check_values(&self.bytes)?;
+        Ok(std::mem::take(&mut self.bytes).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SystemIds;
+
+    fn read(wire: ModelWire, streamed: bool, text: &str) -> Result<(), ReadError> {
+        let mut reader = TurnReader::new(ReaderOptions {
+            wire,
+            streamed,
+            keep_raw: true,
+            max_frame_bytes: 16 << 20,
+            max_answer_bytes: 64 << 20,
+            ids: Arc::new(SystemIds),
+        });
+        let mut events = Vec::new();
+        reader.feed(text.as_bytes(), &mut events)?;
+        reader.close(&mut events)
+    }
+
+    #[test]
+    fn an_answer_of_very_many_values_is_refused_before_it_is_taken_apart() {
+        let many = format!(r#"{{"type":"x","choices":[{}]}}"#, vec!["{}"; MAX_ANSWER_VALUES].join(","));
+        let refused = Err(ReadError::TooManyValues { limit: MAX_ANSWER_VALUES });
+        for wire in [ModelWire::Messages, ModelWire::ChatCompletions, ModelWire::Responses] {
+            assert_eq!(read(wire, true, &format!("data: {many}\n\n")), refused, "{wire:?}");
+            assert_eq!(read(wire, true, &format!("data: {many}")), refused, "{wire:?}, without an end");
+            assert_eq!(read(wire, false, &many), refused, "{wire:?}");
+        }
+    }
+
+    #[test]
+    fn events_that_say_nothing_count_towards_the_length_of_an_answer() {
+        let delta = format!(r#"{{"type":"message_delta","delta":{{}},"usage":{{"x":"{}"}}}}"#, "y".repeat(1 << 20));
+        let endless = format!("data: {delta}\n\n").repeat(65);
+        assert_eq!(read(ModelWire::Messages, true, &endless), Err(ReadError::TooLong { limit: 64 << 20 }));
     }
 }

@@ -6,8 +6,10 @@
 use decision::decide::Run;
 use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
+use serde_json::value::RawValue;
 
 use super::conversation::Conversation;
+use super::json::{self, Fields};
 use super::model_request::{CallResult, CallerSettings, ModelRequest, Prepared};
 use super::past::PastRuns;
 use super::{chat_completions, messages, past, responses};
@@ -81,6 +83,7 @@ impl Wires {
         upstream_model: Option<&str>,
         past: &dyn PastRuns,
     ) -> Result<Prepared, Problem> {
+        check_size(body)?;
         let restored = past::restore(self.caller, body, run, past);
         let body = restored.as_ref().and_then(|restored| restored.body.as_deref()).unwrap_or(body);
         let mut caller = self.caller.settings(body, run, self.are_same())?;
@@ -166,6 +169,25 @@ impl ModelWire {
     }
 }
 
+/// Values in a request of a run: each is a piece of memory of its own while the request is turned into another.
+const MAX_REQUEST_VALUES: usize = 250_000;
+/// Entries of `tools` in such a request; providers take a few hundred.
+const MAX_TOOLS: usize = 4096;
+
+fn check_size(body: &[u8]) -> Result<(), Problem> {
+    if !json::has_at_most(body, MAX_REQUEST_VALUES) {
+        let message = format!("the request holds more than {MAX_REQUEST_VALUES} JSON values: send a shorter history");
+        return Err(Problem::invalid(message));
+    }
+    let fields: Fields<'_> =
+        serde_json::from_slice(body).map_err(|_| Problem::invalid("the body is not a JSON object"))?;
+    if fields.read::<Vec<&RawValue>>("tools").is_some_and(|tools| tools.len() > MAX_TOOLS) {
+        let message = format!("`tools` has more than {MAX_TOOLS} entries: declare fewer");
+        return Err(Problem::invalid(message).with_param("tools"));
+    }
+    Ok(())
+}
+
 fn not_served() -> Problem {
     let message = "the model is served in no wire that this gateway speaks: have its `wires` corrected";
     Problem::new(ProblemKind::InvalidRequest, Origin::Gateway, message)
@@ -174,6 +196,23 @@ fn not_served() -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_of_very_many_parts_is_refused_before_it_is_taken_apart() {
+        let list = |entry: &str, count: usize| format!("[{}]", vec![entry; count].join(","));
+        let refused = |body: &str| check_size(body.as_bytes()).unwrap_err();
+        let body = format!(r#"{{"messages":[{{"content":{}}}]}}"#, list("1", MAX_REQUEST_VALUES));
+        assert!(refused(&body).message.contains("JSON values"));
+        let body = format!(r#"{{"tools":{}}}"#, list("{}", MAX_TOOLS + 1));
+        assert_eq!(refused(&body).param.as_deref(), Some("tools"));
+        // A long text is one value, whatever stands in it.
+        let body = format!(
+            r#"{{"messages":[{{"content":"{}"}}],"tools":{}}}"#,
+            ",".repeat(MAX_REQUEST_VALUES),
+            list("{}", MAX_TOOLS)
+        );
+        check_size(body.as_bytes()).unwrap();
+    }
 
     #[test]
     fn the_callers_own_wire_comes_first() {

@@ -167,10 +167,10 @@ impl SseDecoder {
     }
 }
 
-/// Writes one frame. `data` must hold no line end, which JSON text without spaces never does.
+/// Writes one frame. An event name with a control character, which could end its line, is left out.
 pub fn write_frame(out: &mut BytesMut, event: &[u8], data: &[u8]) {
     out.reserve(event.len() + data.len() + 16);
-    if !event.is_empty() {
+    if !event.is_empty() && !event.iter().any(u8::is_ascii_control) {
         out.extend_from_slice(b"event: ");
         out.extend_from_slice(event);
         out.extend_from_slice(b"\n");

@@ -347,6 +347,25 @@ fn the_clients_limit_of_calls_holds_over_all_turns_and_closes_the_answer() {
 }
 
 #[test]
+fn a_connection_that_fails_after_the_models_last_word_stops_no_code() {
+    let mut outputs = Vec::new();
+    let mut machine = ToolLoop::new(settings(3)).handle(Input::TurnOpened, &mut outputs);
+    for event in events(&turn(Stop::ToolUse, vec![code("a")]), 3) {
+        machine = machine.handle(Input::Event(event), &mut outputs);
+    }
+    outputs.clear();
+    machine = machine.handle(Input::TurnFailed(cut_off()), &mut outputs);
+    assert!(outputs.is_empty() && !machine.is_over(), "{outputs:?}");
+    let outcome = CodeOutcome::Ran { stdout: String::new(), stderr: String::new(), return_code: 0 };
+    machine = machine.handle(Input::ToolFinished { call: 0, outcome }, &mut outputs);
+    assert!(matches!(outputs.last(), Some(Output::OpenTurn(_))), "{outputs:?}");
+    // Before its last word it is the end.
+    outputs.clear();
+    machine = machine.handle(Input::TurnFailed(cut_off()), &mut outputs);
+    assert!(matches!(outputs.last(), Some(Output::Fail(_))) && machine.is_over(), "{outputs:?}");
+}
+
+#[test]
 fn an_answer_that_breaks_off_is_the_upstreams_failure() {
     let mut outputs = Vec::new();
     let machine = ToolLoop::new(settings(3)).handle(Input::TurnOpened, &mut outputs);

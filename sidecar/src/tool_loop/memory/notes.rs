@@ -12,7 +12,7 @@ use crate::wire::code_tool::{self, Functions};
 use crate::wire::conversation::Call;
 use crate::wire::event::{BlockEvent, BlockKind, ClientEvent, CodeOutcome};
 use crate::wire::model_request::CallResult;
-use crate::wire::past::{PastRun, Place};
+use crate::wire::past::{MAX_CALL_IDS, PastRun, Place};
 
 /// Notes of one answer.
 pub(in crate::tool_loop) struct Notes {
@@ -52,7 +52,11 @@ impl Notes {
     /// The caller was told something.
     pub(in crate::tool_loop) fn told(&mut self, event: &ClientEvent) {
         match event {
-            ClientEvent::Block(BlockEvent::Start(BlockKind::Call { id, .. }, _)) => self.call_ids.push(id.clone()),
+            ClientEvent::Block(BlockEvent::Start(BlockKind::Call { id, .. }, _))
+                if self.call_ids.len() <= MAX_CALL_IDS =>
+            {
+                self.call_ids.push(id.clone());
+            }
             ClientEvent::CodeStart { call, tool } => {
                 self.written.insert(*call, (*tool, String::new()));
             }
@@ -81,7 +85,7 @@ impl Notes {
 
     /// The answer came to its regular end.
     pub(in crate::tool_loop) fn keep(self) {
-        if !self.call_ids.is_empty() && !self.runs.is_empty() {
+        if (1..=MAX_CALL_IDS).contains(&self.call_ids.len()) && !self.runs.is_empty() {
             self.memory.keep(&self.workspace, self.place, self.call_ids, self.runs);
         }
     }

@@ -22,7 +22,7 @@ fn keep(memory: &Memory, workspace: &str, n: u8, bytes: usize) {
 }
 
 fn knows(memory: &Memory, workspace: &str, n: u8) -> bool {
-    memory.of(workspace).find(&format!("id{n}"), &place(n)).is_some()
+    memory.of(workspace).find(&HashSet::from([format!("id{n}")]), &place(n)).is_some()
 }
 
 /// What of the answers 0 to 9 is known.
@@ -36,8 +36,17 @@ async fn nothing_is_found_by_another_workspace_at_another_place_or_by_another_id
     keep(&memory, "a", 1, 1);
     assert!(knows(&memory, "a", 1));
     assert!(!knows(&memory, "b", 1));
-    assert!(memory.of("a").find("id1", &place(2)).is_none());
-    assert!(memory.of("a").find("id2", &place(1)).is_none());
+    assert!(memory.of("a").find(&HashSet::from(["id1".to_owned()]), &place(2)).is_none());
+    assert!(memory.of("a").find(&HashSet::from(["id2".to_owned()]), &place(1)).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ids_count_for_what_they_take_however_short_they_are() {
+    let memory = memory(MemoryLimits { max_workspace_bytes: 20_000, ..MemoryLimits::default() });
+    memory.keep("a", place(1), vec![String::new(); 1000], vec![run(1)]);
+    assert!(memory.of("a").find(&HashSet::from([String::new()]), &place(1)).is_none());
+    memory.keep("a", place(1), vec![String::new(); 100], vec![run(1)]);
+    assert!(memory.of("a").find(&HashSet::from([String::new()]), &place(1)).is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Reader, machine and writer without a network: a model's bytes in, the client's bytes out.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use decision::decide::Dialect;
@@ -30,7 +30,7 @@ pub(super) struct Played {
 struct Nothing;
 
 impl PastRuns for Nothing {
-    fn find(&self, _: &str, _: &Place) -> Option<Arc<[PastRun]>> {
+    fn find(&self, _: &HashSet<String>, _: &Place) -> Option<Arc<[PastRun]>> {
         None
     }
 }
@@ -102,7 +102,7 @@ impl Loop {
                 self.tell(Input::Event(event));
             }
             match (read, chunk) {
-                (Err(error), _) => return self.tell(Input::Failed(Problem::from(error))),
+                (Err(error), _) => return self.tell(Input::TurnFailed(Problem::from(error))),
                 (Ok(()), None) => self.tell(Input::TurnClosed),
                 (Ok(()), Some(_)) => {}
             }

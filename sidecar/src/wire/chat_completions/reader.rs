@@ -27,7 +27,7 @@ impl WholeReader {
 
     /// The body is complete: all events at once.
     pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        let body = self.body.take();
+        let body = self.body.take()?;
         let mut answer: Chunk = serde_json::from_slice(&body)
             .map_err(|_| ReadError::malformed("the answer is not JSON, or a field has a wrong shape"))?;
         if answer.error.as_ref().is_some_and(|error| !error.is_null()) {

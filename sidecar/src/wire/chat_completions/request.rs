@@ -59,7 +59,7 @@ fn fields(conversation: &Conversation, model: &str) -> Vec<u8> {
     if let Some(user) = &conversation.user {
         fields.insert("user".to_owned(), user.as_str().into());
     }
-    if let Some(effort) = &conversation.reasoning_effort {
+    if let Some((_, effort)) = &conversation.reasoning_effort {
         fields.insert("reasoning_effort".to_owned(), effort.as_str().into());
     }
     if let Some(schema) = &conversation.answer_schema {

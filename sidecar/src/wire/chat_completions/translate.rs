@@ -46,7 +46,6 @@ pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
             let message = format!("`{name}` cannot be carried to this model, which speaks another API: leave it out");
             return Err(Problem::invalid(message).with_param(name));
         }
-        // `reasoning_effort` is among these: a thinking budget is refused by every model that cannot think.
         let is_silent =
             GATEWAY_FIELDS.contains(&&*name) || SILENT.contains(&&*name) || name == "modalities" || name == "n";
         if !is_silent && !is_off {
@@ -169,7 +168,9 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
         _ => Vec::new(),
     };
     let (safety, user) = (take_text(body, "safety_identifier"), take_text(body, "user"));
-    conversation.user = user.or(safety);
+    // The newer name of the two.
+    conversation.user = safety.or(user);
+    conversation.reasoning_effort = take_text(body, "reasoning_effort").map(|effort| ("reasoning_effort", effort));
     // `json_object` demands that the prompt ask for JSON too, so it stays, to be named among what was dropped.
     if let Some(mut format) = body.remove("response_format") {
         let kind = format.get("type").and_then(Value::as_str).unwrap_or_default();

@@ -36,6 +36,10 @@ pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&s
         push_json(&mut entry, &json!({"role": role, "content": blocks}));
         request.append(&entry);
     }
+    if let Some((param, _)) = conversation.reasoning_effort.take() {
+        // A thinking budget is refused by every model that cannot think.
+        conversation.dropped.insert(param.to_owned());
+    }
     Prepared {
         caller: CallerSettings::default(),
         request,

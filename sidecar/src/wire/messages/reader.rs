@@ -25,6 +25,9 @@ pub struct StreamState {
     /// `message_delta`, once it came.
     closing: Option<Map<String, Value>>,
     ended: bool,
+    /// Bytes of all events so far, and the most there may be.
+    size: usize,
+    limit: usize,
 }
 
 /// The members that decide where a frame goes.
@@ -57,6 +60,10 @@ impl FrameReader for StreamState {
         if self.ended {
             return Ok(());
         }
+        self.size = self.size.saturating_add(frame.data.len());
+        if self.size > self.limit {
+            return Err(ReadError::TooLong { limit: self.limit });
+        }
         let event: Event<'_> =
             serde_json::from_slice(&frame.data).map_err(|_| ReadError::malformed("an event is not JSON"))?;
         match &*event.kind {
@@ -73,7 +80,8 @@ impl FrameReader for StreamState {
             "message_stop" => events.push(self.message_stop()?),
             "ping" => events.push(TurnEvent::Aside(Aside::Ping)),
             "error" => return Err(ReadError::Provider(Box::new(parse_error(&frame.data)))),
-            _ if self.keep_raw => {
+            // Clients go by the name: one that says another thing than the data would be another event to them.
+            kind if self.keep_raw && (frame.event.is_empty() || frame.event == kind.as_bytes()) => {
                 events.push(TurnEvent::Aside(Aside::Unknown { name: frame.event.clone(), data: frame.data.clone() }));
             }
             _ => {}
@@ -92,6 +100,8 @@ impl StreamState {
             usage: Map::new(),
             closing: None,
             ended: false,
+            size: 0,
+            limit: max_answer_bytes,
         }
     }
 
@@ -192,7 +202,7 @@ impl WholeReader {
 
     /// The body is complete: all events at once.
     pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        let body = self.body.take();
+        let body = self.body.take()?;
         let mut message: Fields<'_> =
             serde_json::from_slice(&body).map_err(|_| ReadError::malformed("the answer is not a JSON object"))?;
         if message.read::<String>("type").as_deref() == Some("error") {

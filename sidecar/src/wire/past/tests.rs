@@ -2,6 +2,8 @@ use decision::decide::{Dialect, Run};
 use decision::request::{CodeTool, Keyword, ToolDeclaration};
 use serde_json::json;
 
+use std::collections::HashSet;
+
 use super::*;
 
 fn run() -> Run {
@@ -22,17 +24,17 @@ fn run() -> Run {
 struct Remembers(Place);
 
 impl PastRuns for Remembers {
-    fn find(&self, call_id: &str, place: &Place) -> Option<Arc<[PastRun]>> {
+    fn find(&self, call_ids: &HashSet<String>, place: &Place) -> Option<Arc<[PastRun]>> {
         let call = Call { id: "ours".to_owned(), name: "code".to_owned(), arguments: r#"{"code":"1"}"#.to_owned() };
         let result = CallResult { call_id: "ours".to_owned(), text: "one".to_owned(), is_error: true };
-        (call_id == "mine" && *place == self.0).then(|| [PastRun { call, result }].into())
+        (call_ids.contains("mine") && *place == self.0).then(|| [PastRun { call, result }].into())
     }
 }
 
 struct Nothing;
 
 impl PastRuns for Nothing {
-    fn find(&self, _: &str, _: &Place) -> Option<Arc<[PastRun]>> {
+    fn find(&self, _: &HashSet<String>, _: &Place) -> Option<Arc<[PastRun]>> {
         None
     }
 }

@@ -60,7 +60,7 @@ fn fields(conversation: &Conversation, upstream_model: Option<&str>, system: &[S
             |schema| json!({"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": true}}),
         ),
     );
-    let effort = conversation.reasoning_effort.as_deref();
+    let effort = conversation.reasoning_effort.as_ref().map(|(_, effort)| effort.as_str());
     if conversation.show.reasoning || effort.is_some() {
         let summary = conversation.show.reasoning.then_some(("summary", "auto"));
         let reasoning: Map<String, Value> = effort

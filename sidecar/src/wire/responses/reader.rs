@@ -326,7 +326,7 @@ impl WholeReader {
 
     /// The body is complete: all events at once.
     pub fn close(&mut self, events: &mut Vec<TurnEvent>) -> Result<(), ReadError> {
-        let body = self.body.take();
+        let body = self.body.take()?;
         let mut response: Fields<'_> =
             serde_json::from_slice(&body).map_err(|_| ReadError::malformed("the answer is not a JSON object"))?;
         if response.read::<Value>("error").is_some_and(|error| !error.is_null()) {

@@ -195,7 +195,7 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
 
 fn read_reasoning(body: &mut Map<String, Value>, conversation: &mut Conversation) {
     let Some(Value::Object(mut reasoning)) = body.remove("reasoning") else { return };
-    conversation.reasoning_effort = take_text(&mut reasoning, "effort");
+    conversation.reasoning_effort = take_text(&mut reasoning, "effort").map(|effort| ("reasoning.effort", effort));
     let wish = |reasoning: &mut Map<String, Value>, name: &str| reasoning.remove(name).filter(|value| !value.is_null());
     let (summary, old_name) = (wish(&mut reasoning, "summary"), wish(&mut reasoning, "generate_summary"));
     conversation.show.reasoning = summary.or(old_name).is_some();

@@ -60,7 +60,9 @@ fn what_is_written_is_read_back() {
     let mut out = BytesMut::new();
     write_frame(&mut out, b"ping", b"{\"a\":1}");
     write_frame(&mut out, b"", b"two\nlines");
-    check(std::str::from_utf8(&out).expect("text"), &[("ping", "{\"a\":1}"), ("", "two\nlines")]);
+    // A model's word for its event, which could bring events of its own.
+    write_frame(&mut out, b"x\n\nevent: response.completed\ndata: {}", b"3");
+    check(std::str::from_utf8(&out).expect("text"), &[("ping", "{\"a\":1}"), ("", "two\nlines"), ("", "3")]);
 }
 
 proptest! {

@@ -144,7 +144,8 @@ fn settings_are_carried_named_or_refused() {
     }));
     assert_eq!((conversation.max_tokens, conversation.stream), (Some(7), true));
     assert_eq!((conversation.parallel_calls, conversation.user.as_deref()), (Some(false), Some("u")));
-    assert_eq!((conversation.reasoning_effort.as_deref(), conversation.show.reasoning), (Some("low"), true));
+    let effort = conversation.reasoning_effort.as_ref().map(|(_, effort)| effort.as_str());
+    assert_eq!((effort, conversation.show.reasoning), (Some("low"), true));
     assert_eq!(conversation.answer_schema, Some(json!({"type": "object"})));
     assert_eq!(conversation.functions.len(), 1);
     let dropped: Vec<&str> = conversation.dropped.iter().map(String::as_str).collect();
