@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+use decision::problem::Problem;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// The members of an object in their order, values unread.
 #[derive(Debug, Default)]
@@ -100,6 +101,30 @@ fn after_text(mut rest: &[u8]) -> &[u8] {
     &[]
 }
 
+/// Takes a text out; what is none is gone too.
+pub fn take_text(map: &mut Map<String, Value>, name: &str) -> Option<String> {
+    match map.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Takes a number out. An error names the parameter when it is something else; null is nothing.
+pub fn take_number(map: &mut Map<String, Value>, name: &str) -> Result<Option<Number>, Problem> {
+    match map.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(number)) => Ok(Some(number)),
+        Some(_) => Err(Problem::invalid(format!("`{name}` must be a number")).with_param(name)),
+    }
+}
+
+/// Takes a whole number out, which is at least 0.
+pub fn take_count(map: &mut Map<String, Value>, name: &str) -> Result<Option<u64>, Problem> {
+    let Some(number) = take_number(map, name)? else { return Ok(None) };
+    let refused = || Problem::invalid(format!("`{name}` must be a whole number")).with_param(name);
+    number.as_u64().ok_or_else(refused).map(Some)
+}
+
 /// Appends a value as JSON text. Strings, numbers, and trees of them always have one.
 pub fn push_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     let start = out.len();
@@ -138,7 +163,23 @@ pub fn inside_array(array: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::has_at_most;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_setting_of_another_type_is_refused_by_its_name() {
+        let take = |value: Value| take_count(&mut Map::from_iter([("n".to_owned(), value)]), "n");
+        assert_eq!(take(json!(7)), Ok(Some(7)));
+        assert_eq!(take(Value::Null), Ok(None));
+        for value in [json!("7"), json!(true), json!(-1), json!(1.5), json!([7])] {
+            let problem = take(value.clone()).expect_err("refused");
+            assert_eq!(problem.param.as_deref(), Some("n"), "{value}");
+        }
+        let mut map = Map::from_iter([("n".to_owned(), json!(0.5))]);
+        assert_eq!(take_number(&mut map, "n"), Ok(Number::from_f64(0.5)));
+        assert!(map.is_empty() && take_number(&mut map, "n") == Ok(None));
+    }
 
     #[test]
     fn values_are_counted_and_texts_are_none() {

@@ -61,13 +61,6 @@ fn not_an_object(_: serde_json::Error) -> Problem {
     Problem::invalid("the body is not a JSON object")
 }
 
-fn take_text(map: &mut Map<String, Value>, name: &str) -> Option<String> {
-    match map.remove(name) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    }
-}
-
 fn word<'a>(map: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     map.get(name).and_then(Value::as_str)
 }

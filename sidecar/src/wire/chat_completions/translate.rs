@@ -12,7 +12,7 @@ use self::content::ContentReader;
 use super::members;
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
-use crate::wire::json::Fields;
+use crate::wire::json::{Fields, take_count, take_number, take_text};
 use crate::wire::model_request::GATEWAY_FIELDS;
 
 /// Members that mean nothing outside this wire, or nothing that shows.
@@ -39,7 +39,7 @@ pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
     conversation.dropped = reader.dropped;
     read_tools(&mut body, run, &mut conversation)?;
     read_choice(&mut body, run, &mut conversation)?;
-    read_settings(&mut body, &mut conversation);
+    read_settings(&mut body, &mut conversation)?;
     for (name, value) in body {
         let is_off = value.is_null() || value == false || value == 0;
         if REFUSED.contains(&&*name) && !is_off || name == "modalities" && asks_for_sound(&value) {
@@ -152,16 +152,12 @@ fn unknown(choice: &Value, param: &str) -> Problem {
         .with_param(param)
 }
 
-fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation) {
-    let number = |value: Value| match value {
-        Value::Number(number) => Some(number),
-        _ => None,
-    };
+fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation) -> Result<(), Problem> {
     conversation.stream = body.remove("stream").as_ref().and_then(Value::as_bool).unwrap_or(false);
-    let (newer, older) = (body.remove("max_completion_tokens"), body.remove("max_tokens"));
-    conversation.max_tokens = newer.as_ref().and_then(Value::as_u64).or_else(|| older.as_ref()?.as_u64());
-    conversation.temperature = body.remove("temperature").and_then(number);
-    conversation.top_p = body.remove("top_p").and_then(number);
+    let (newer, older) = (take_count(body, "max_completion_tokens")?, take_count(body, "max_tokens")?);
+    conversation.max_tokens = newer.or(older);
+    conversation.temperature = take_number(body, "temperature")?;
+    conversation.top_p = take_number(body, "top_p")?;
     conversation.stop = match body.remove("stop") {
         Some(Value::String(stop)) => vec![stop],
         Some(Value::Array(stop)) => stop.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -180,13 +176,7 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
             body.insert("response_format".to_owned(), format);
         }
     }
-}
-
-fn take_text(map: &mut Map<String, Value>, name: &str) -> Option<String> {
-    match map.remove(name) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    }
+    Ok(())
 }
 
 #[cfg(test)]

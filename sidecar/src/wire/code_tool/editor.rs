@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::CodeInput;
 use crate::wire::event::CodeFailure;
+use crate::wire::json::take_text;
 
 /// What the editor can do, in contract v1's words.
 pub(super) const COMMANDS: [&str; 3] = ["view", "create", "str_replace"];
@@ -74,11 +75,4 @@ fn lines(range: &Value) -> Option<(u32, Option<u32>)> {
     }
     let last = u32::try_from(last.as_u64()?).ok().filter(|last| *last >= first)?;
     Some((first, Some(last)))
-}
-
-fn take_text(input: &mut Map<String, Value>, name: &str) -> Option<String> {
-    match input.remove(name) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    }
 }

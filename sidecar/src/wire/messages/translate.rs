@@ -12,7 +12,7 @@ use self::content::ContentReader;
 use super::history;
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
-use crate::wire::json::Fields;
+use crate::wire::json::{Fields, take_count, take_number, take_text};
 use crate::wire::model_request::GATEWAY_FIELDS;
 
 /// Members that mean nothing outside this wire, or nothing that shows.
@@ -34,7 +34,7 @@ pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
     conversation.dropped = reader.dropped;
     read_tools(&mut body, run, &mut conversation)?;
     read_choice(&mut body, run, &mut conversation)?;
-    read_settings(&mut body, &mut conversation);
+    read_settings(&mut body, &mut conversation)?;
     for (name, value) in body {
         if !GATEWAY_FIELDS.contains(&&*name) && !SILENT.contains(&&*name) && !value.is_null() {
             conversation.dropped.insert(name);
@@ -112,15 +112,11 @@ fn read_choice(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conv
     Ok(())
 }
 
-fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation) {
-    let number = |value: Value| match value {
-        Value::Number(number) => Some(number),
-        _ => None,
-    };
+fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation) -> Result<(), Problem> {
     conversation.stream = body.remove("stream").as_ref().and_then(Value::as_bool).unwrap_or(false);
-    conversation.max_tokens = body.remove("max_tokens").as_ref().and_then(Value::as_u64);
-    conversation.temperature = body.remove("temperature").and_then(number);
-    conversation.top_p = body.remove("top_p").and_then(number);
+    conversation.max_tokens = take_count(body, "max_tokens")?;
+    conversation.temperature = take_number(body, "temperature")?;
+    conversation.top_p = take_number(body, "top_p")?;
     if let Some(Value::Array(stop)) = body.remove("stop_sequences") {
         conversation.stop = stop.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     }
@@ -139,13 +135,7 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
     if body.get("output_config").and_then(Value::as_object).is_some_and(Map::is_empty) {
         body.remove("output_config");
     }
-}
-
-fn take_text(map: &mut Map<String, Value>, name: &str) -> Option<String> {
-    match map.remove(name) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    }
+    Ok(())
 }
 
 #[cfg(test)]

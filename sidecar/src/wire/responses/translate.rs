@@ -10,11 +10,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use self::items::ItemReader;
+use super::history;
 use super::tools::is_claimed;
-use super::{history, take_text};
 use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
-use crate::wire::json::Fields;
+use crate::wire::json::{Fields, take_count, take_number, take_text};
 use crate::wire::model_request::GATEWAY_FIELDS;
 
 /// Members that mean nothing outside this wire, nothing that shows, or that the answer repeats.
@@ -45,7 +45,7 @@ pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
     read_input(input, &mut conversation)?;
     read_tools(&mut body, run, &mut conversation)?;
     read_choice(&mut body, run, &mut conversation)?;
-    read_settings(&mut body, &mut conversation);
+    read_settings(&mut body, &mut conversation)?;
     for (name, value) in body {
         if !GATEWAY_FIELDS.contains(&&*name) && !SILENT.contains(&&*name) && !value.is_null() {
             conversation.dropped.insert(name);
@@ -167,15 +167,11 @@ fn narrow(choice: &Map<String, Value>, run: &Run, conversation: &mut Conversatio
     plain_choice(super::word(choice, "mode").unwrap_or("auto"), "tool_choice.mode")
 }
 
-fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation) {
-    let number = |value: Value| match value {
-        Value::Number(number) => Some(number),
-        _ => None,
-    };
+fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation) -> Result<(), Problem> {
     conversation.stream = body.remove("stream").as_ref().and_then(Value::as_bool).unwrap_or(false);
-    conversation.max_tokens = body.remove("max_output_tokens").as_ref().and_then(Value::as_u64);
-    conversation.temperature = body.remove("temperature").and_then(number);
-    conversation.top_p = body.remove("top_p").and_then(number);
+    conversation.max_tokens = take_count(body, "max_output_tokens")?;
+    conversation.temperature = take_number(body, "temperature")?;
+    conversation.top_p = take_number(body, "top_p")?;
     conversation.parallel_calls = body.remove("parallel_tool_calls").as_ref().and_then(Value::as_bool);
     let (user, safety) = (take_text(body, "user"), take_text(body, "safety_identifier"));
     conversation.user = safety.or(user);
@@ -191,6 +187,7 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
         let unmet = include.iter().filter_map(Value::as_str).filter(|value| *value != FOLLOWED);
         conversation.dropped.extend(unmet.map(|value| format!("include={value}")));
     }
+    Ok(())
 }
 
 fn read_reasoning(body: &mut Map<String, Value>, conversation: &mut Conversation) {

@@ -6,7 +6,8 @@ use decision::problem::Problem;
 use serde_json::{Map, Value, json};
 
 use super::super::history::recount_item;
-use super::super::{take_text, word};
+use super::super::word;
+use super::take_text;
 use crate::wire::conversation::{Call, Conversation, Message, Part};
 
 /// Texts that stand next to each other stay apart.
