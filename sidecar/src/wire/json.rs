@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn values_are_counted_and_texts_are_none() {
         for (text, values) in [
-            (r#"{}"#, 1),
-            (r#"[1,1,1]"#, 3),
+            ("{}", 1),
+            ("[1,1,1]", 3),
             (r#"{"a":"[,,,{","b":["\",[","]}"#, 4),
             (r#"{"a\\":[1,2],"b":{"c":null}}"#, 5),
         ] {
