@@ -7,18 +7,14 @@ use crate::wire::event::{BlockEvent, BlockKind, Delta};
 
 /// The events of these deltas' calls, one letter a kind: `+name`, `arguments`, `-`.
 fn check(deltas: &[Value], expected: Expect) {
-    let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
-    let mut events = Vec::new();
-    let mut failed = String::new();
     let last = json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]});
-    let chunks = deltas.iter().map(|calls| json!({"choices": [{"delta": {"tool_calls": calls}}]})).chain([last]);
-    for chunk in chunks {
-        let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
-        if let Err(error) = reader.frame(&frame, &mut events) {
-            failed = error.to_string();
-            break;
-        }
-    }
+    let calls = deltas.iter().map(|calls| json!({"choices": [{"delta": {"tool_calls": calls}}]}));
+    check_chunks(calls.chain([last]), expected);
+}
+
+/// The same of whole chunks.
+fn check_chunks(chunks: impl Iterator<Item = Value>, expected: Expect) {
+    let (events, failed) = read(chunks);
     let told: Vec<String> = events
         .into_iter()
         .filter_map(|event| match event {
@@ -27,9 +23,23 @@ fn check(deltas: &[Value], expected: Expect) {
             TurnEvent::Block(BlockEvent::Stop(_)) => Some("-".to_owned()),
             _ => None,
         })
-        .chain((!failed.is_empty()).then_some(failed))
+        .chain(failed)
         .collect();
     expected.assert_eq(&told.join(" "));
+}
+
+/// What is read of chunks up to the first that cannot be read, and why it cannot.
+fn read(chunks: impl Iterator<Item = Value>) -> (Vec<TurnEvent>, Option<String>) {
+    let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
+    let mut events = Vec::new();
+    for chunk in chunks {
+        let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
+        if let Err(error) = reader.frame(&frame, &mut events) {
+            return (events, Some(error.to_string()));
+        }
+    }
+    reader.closed(&mut events);
+    (events, None)
 }
 
 fn begin(index: u64, id: &str, name: &str, arguments: &str) -> Value {
@@ -89,6 +99,17 @@ fn calls_without_an_index_or_all_of_one_index_are_told_apart_by_their_ids_and_na
         ],
         expect![[r#"+f {"a":1} - +g { } -"#]],
     );
+}
+
+#[test]
+fn calls_in_the_chunk_that_says_the_reason_are_told_whole() {
+    let chunk =
+        |calls: Value, reason: Value| json!({"choices": [{"delta": {"tool_calls": calls}, "finish_reason": reason}]});
+    let alone = chunk(json!([begin(0, "a", "f", "{}"), begin(1, "b", "g", "[]")]), json!("tool_calls"));
+    check_chunks([alone].into_iter(), expect!["+f {} - +g [] -"]);
+    let begun = chunk(json!([begin(0, "a", "f", "{")]), Value::Null);
+    let last = chunk(json!([more(0, "}"), begin(1, "b", "g", "[]")]), json!("tool_calls"));
+    check_chunks([begun, last].into_iter(), expect!["+f { } - +g [] -"]);
 }
 
 #[test]
