@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::ids::SystemIds;
-use crate::wire::event::{BlockEvent, BlockKind, Delta};
+use crate::wire::event::{BlockEvent, BlockKind, Delta, Stop};
 
 /// The events of these deltas' calls, one letter a kind: `+name`, `arguments`, `-`.
 fn check(deltas: &[Value], expected: Expect) {
@@ -119,4 +119,23 @@ fn no_answer_holds_calls_without_end() {
     let chunk = json!({"choices": [{"delta": {"tool_calls": calls}}]});
     let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
     assert_eq!(reader.frame(&frame, &mut Vec::new()), Err(ReadError::Malformed("one answer holds too many calls")));
+}
+
+#[test]
+fn a_turn_with_calls_waits_for_them_whatever_word_says_its_end() {
+    for word in ["stop", "", "eos"] {
+        let calls = json!({"choices": [{"delta": {"tool_calls": [begin(0, "a", "f", "{}")]}}]});
+        let last = json!({"choices": [{"delta": {}, "finish_reason": word}]});
+        for (chunks, expected) in [(vec![calls, last.clone()], Stop::ToolUse), (vec![last], Stop::EndTurn)] {
+            let (events, failed) = read(chunks.into_iter());
+            let stops: Vec<Stop> = events
+                .into_iter()
+                .filter_map(|event| match event {
+                    TurnEvent::Ended(ended) => Some(ended.stop),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!((stops, failed), (vec![expected], None), "{word:?}");
+        }
+    }
 }
