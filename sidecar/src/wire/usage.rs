@@ -74,4 +74,15 @@ mod tests {
         let expected = json!({"output_tokens": 7, "cache": {"ephemeral": 7}, "tier": "b", "kept": 1, "new": 9});
         assert_eq!(total.raw.map(Value::Object), Some(expected));
     }
+
+    #[test]
+    fn what_one_turn_leaves_out_stands_and_lists_grow() {
+        let mut total = usage(&json!({"details": {"reasoning": 3, "audio": 1}, "iterations": [{"output_tokens": 3}]}));
+        total.add(usage(&json!({"details": {"reasoning": 4}, "iterations": [{"output_tokens": 4}]})));
+        total.add(Usage::default());
+        total.add(usage(&json!({"details": {"reasoning": 5, "audio": 2, "new": 6}})));
+        let expected = json!({"details": {"reasoning": 12, "audio": 3, "new": 6},
+            "iterations": [{"output_tokens": 3}, {"output_tokens": 4}]});
+        assert_eq!(total.raw.map(Value::Object), Some(expected));
+    }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::body::Frame;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{KEY, MASTER, POLICY, Recorded, Sidecar, Upstream, start, start_with};
 
@@ -84,6 +84,30 @@ async fn a_model_with_another_name_upstream_gets_it_and_nothing_else_changes() {
         (&seen[1].body[..], &seen[1].headers["x-otari-provider"]),
         (&b"{\"model\":\"gpt-9\"}"[..], &"openai".parse().unwrap())
     );
+}
+
+#[tokio::test]
+async fn an_answer_of_ours_sent_back_without_tools_is_folded_for_a_provider() {
+    let sidecar = start().await;
+    let upstream = upstream(&sidecar);
+    let body = concat!(
+        r#"{ "model" : "claude-x", "max_tokens":1.0,"messages":[{"role":"user","content":"go"},"#,
+        r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"otari_srvtoolu_1","name":"code_execution","input":{"code":"print(1)"}},"#,
+        r#"{"type":"code_execution_tool_result","tool_use_id":"otari_srvtoolu_1","content":{"type":"code_execution_result","stdout":"1\n","stderr":"","return_code":0,"content":[]}},"#,
+        r#"{"type":"text","text":"done"}]},{"role":"user","content":"on"}]}"#
+    );
+    assert_eq!(sidecar.call("POST", "/v1/messages").body(body).send().await.status, 418);
+    let sent = String::from_utf8(only(&upstream).body.to_vec()).unwrap();
+    assert!(sent.starts_with(r#"{ "model" : "claude-x", "max_tokens":1.0,"messages":["#), "{sent}");
+    let sent: Value = serde_json::from_str(&sent).unwrap();
+    let told = "I ran this Python code:\n```python\nprint(1)\n```\nstdout:\n1\nreturn code: 0";
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let expected = json!([
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [text(told), text("done")]},
+        {"role": "user", "content": "on"},
+    ]);
+    assert_eq!(sent["messages"], expected);
 }
 
 #[tokio::test]

@@ -326,6 +326,23 @@ fn a_call_cut_by_the_token_limit_is_answered_and_not_run() {
 }
 
 #[test]
+fn a_complete_call_in_a_turn_that_does_not_wait_for_it_is_answered_and_not_run() {
+    for stop in [Stop::MaxTokens, Stop::EndTurn] {
+        let run = play(&[turn(stop.clone(), vec![code("a")])], 5, 100);
+        assert_eq!(run.turns, 1, "{stop:?}");
+        assert!(!run.outputs.iter().any(|output| matches!(output, Output::StartTool { .. })), "{stop:?}");
+        let outcome = CodeOutcome::Failed(CodeFailure::Unavailable);
+        let results: Vec<&Output> = run
+            .outputs
+            .iter()
+            .filter(|output| matches!(output, Output::Emit(ClientEvent::CodeResult { .. })))
+            .collect();
+        assert_eq!(results, [&Output::Emit(ClientEvent::CodeResult { call: 0, outcome })]);
+        assert!(matches!(run.outputs.last(), Some(Output::Finish(ended)) if ended.stop == stop));
+    }
+}
+
+#[test]
 fn calls_over_the_limit_are_refused_one_by_one() {
     let four = vec![code("a"), code("b"), code("c"), code("d")];
     let run = play(&[turn(Stop::ToolUse, four), turn(Stop::EndTurn, vec![])], 5, 100);

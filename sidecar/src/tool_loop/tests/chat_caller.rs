@@ -3,7 +3,7 @@
 use decision::format::ApiFormat::{ChatCompletions, Messages};
 use serde_json::{Value, json};
 
-use super::support::{Answer, Bench, chat_call, chat_code, chat_request, chat_stream, chat_text};
+use super::support::{Answer, Bench, chat_call, chat_code, chat_request, chat_stream, chat_text, lock};
 use super::transcripts::{called, chat_whole, plain_text, play, thoughtful_call};
 use crate::tool_loop::Limits;
 
@@ -183,6 +183,50 @@ async fn a_call_that_is_no_call_of_the_tool_is_told_in_the_account_alone() {
     let body = bench.ask(chat_request(ChatCompletions, &asked)).await.expect("a stream").body;
     assert!(!body.contains("print(6*7)") && !body.contains("tool_calls"), "{body}");
     assert!(body.contains(r#""code":"","error_code":"invalid_tool_input"}]"#), "{body}");
+}
+
+/// A stream whose last chunk holds a delta and the reason both.
+fn with_last(deltas: &[Value], last: &Value) -> Answer {
+    let mut choices: Vec<Value> =
+        deltas.iter().map(|delta| json!({"index": 0, "delta": delta, "finish_reason": null})).collect();
+    choices.push(last.clone());
+    let frames: Vec<String> =
+        choices.iter().map(|choice| format!("data: {}\n\n", json!({"id": "gen-1", "choices": [choice]}))).collect();
+    Answer::stream(&(frames.concat() + "data: [DONE]\n\n"))
+}
+
+#[tokio::test]
+async fn a_call_in_the_chunk_that_says_the_reason_is_run_and_never_shown() {
+    let function = json!({"name": "code_execution", "arguments": "{\"code\": \"print(6*7)\"}"});
+    let call = json!({"index": 0, "id": "call_1", "type": "function", "function": function});
+    let last = json!({"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls",
+        "logprobs": {"content": [{"token": "print(6*7)"}]}});
+    let script = vec![with_last(&[json!({"content": "Let me."})], &last), chat_text("It is 42.")];
+    let bench = Bench::new(script, Limits::default()).await;
+    let body = bench.ask(chat_request(ChatCompletions, &streamed())).await.expect("a stream").body;
+    assert!(!body.contains("print(6*7)") && !body.contains("tool_calls"), "{body}");
+    assert!(body.contains("Let me.") && body.contains("It is 42."), "{body}");
+    let received = bench.model.received();
+    let again: Value = serde_json::from_slice(&received[1].body).expect("JSON");
+    assert_eq!(again["messages"][3]["content"], "stdout:\n42\nreturn code: 0", "{again}");
+}
+
+#[tokio::test]
+async fn what_comes_with_the_last_piece_of_a_call_of_ours_and_the_reason_goes_nowhere() {
+    let call = |index: u64, id: &str, name: &str, arguments: &str| json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+    let more = |index: u64, arguments: &str| json!({"index": index, "function": {"arguments": arguments}});
+    // Ours waits for the end of the caller's call, and ends with the answer.
+    let deltas = [
+        json!({"tool_calls": [call(0, "call_1", "lookup", "{\"q\": ")]}),
+        json!({"tool_calls": [call(1, "call_2", "code_execution", "{\"code\": \"print(")]}),
+        json!({"tool_calls": [more(0, "\"x\"}")]}),
+    ];
+    let last = json!({"index": 0, "delta": {"tool_calls": [more(1, "6*7)\"}")]}, "finish_reason": "tool_calls",
+        "logprobs": {"content": [{"token": "6*7)"}]}});
+    let bench = Bench::new(vec![with_last(&deltas, &last)], Limits::default()).await;
+    let body = bench.ask(chat_request(ChatCompletions, &with_lookup(true))).await.expect("a stream").body;
+    assert_eq!(lock(&bench.sandbox.ran).len(), 1, "{body}");
+    assert!(body.contains(r#""name":"lookup""#) && !body.contains("6*7)"), "{body}");
 }
 
 #[tokio::test]

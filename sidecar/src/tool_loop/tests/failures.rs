@@ -163,6 +163,16 @@ async fn a_model_that_cannot_be_reached_is_a_502() {
 }
 
 #[tokio::test]
+async fn a_whole_answer_without_a_choice_is_the_upstreams_failure() {
+    for answer in [json!({"id": "chatcmpl-1", "object": "chat.completion"}), json!({"choices": []})] {
+        let answer = Answer::json(&answer.to_string());
+        let problem = bench(vec![answer]).await.ask(run_request(CHAT, &request(false))).await.expect_err("a problem");
+        assert_eq!((problem.kind, problem.status(Vocabulary::Anthropic)), (ProblemKind::UpstreamFailed, 502));
+        assert!(problem.message.contains("holds no choice"), "{}", problem.message);
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_ignores_stream_is_told_as_a_stream() {
     let answer = json!({"choices": [{"message": {"content": "It is 42."}, "finish_reason": "stop"}]}).to_string();
     let reply =

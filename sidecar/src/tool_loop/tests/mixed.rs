@@ -4,6 +4,7 @@ use decision::decide::Dialect;
 use decision::format::ApiFormat::{self, ChatCompletions, Messages, Responses};
 use serde_json::{Value, json};
 
+use super::answers::{End, check_stream, events};
 use super::scripts::{Said, WIRES, asked_of, code, lookup, text, turn};
 use super::support::{Answer, Bench};
 use crate::tool_loop::{Limits, RunRequest};
@@ -212,6 +213,66 @@ async fn another_workspace_another_conversation_and_another_replica_read_the_cal
             let received = bench.model.received();
             let told = read(ChatCompletions, &received.last().expect("a request").body);
             assert_eq!(told, ["call lookup l1".to_owned(), format!("result l1 {FOUND}")], "{caller:?}: {case}");
+        }
+    }
+}
+
+/// A streamed answer as the whole one that a client makes of it.
+fn gathered(caller: ApiFormat, body: &str) -> Value {
+    let events: Vec<Value> = events(body).into_iter().map(|(_, event)| event).collect();
+    if caller == Responses {
+        return events.last().expect("an end")["response"].clone();
+    }
+    let mut content: Vec<Value> = Vec::new();
+    let mut input = String::new();
+    for event in events {
+        match event["type"].as_str() {
+            Some("content_block_start") => content.push(event["content_block"].clone()),
+            Some("content_block_delta") => input += event["delta"]["partial_json"].as_str().expect("input"),
+            Some("content_block_stop") => {
+                let input = serde_json::from_str(&std::mem::take(&mut input)).expect("JSON");
+                content.last_mut().expect("a block")["input"] = input;
+            }
+            _ => {}
+        }
+    }
+    json!({"content": content})
+}
+
+#[tokio::test]
+async fn a_streamed_mixed_turn_shows_the_callers_calls_alone_and_is_told_whole_to_the_model() {
+    for caller in [Messages, Responses] {
+        for model in WIRES {
+            let script =
+                vec![turn(model, true, &[lookup("l1"), ran("c1"), lookup("l2")]), turn(model, true, &[text("Done.")])];
+            let bench = Bench::new(script, Limits::default()).await;
+            let streamed = |history: &[Value]| {
+                let mut asked = asked_of(caller, model, true, history);
+                asked.run.dialect = Dialect::Plain;
+                asked
+            };
+            let mut history = question();
+            let body = bench.ask(streamed(&history)).await.expect("a stream").body;
+            assert_eq!(check_stream(caller, &body), End::Finished, "{caller:?} to {model:?}");
+            for ours in ["print", "42", "\"server_tool_use\",", "code_interpreter_call\"", "c1"] {
+                assert!(!body.contains(ours), "{ours}: {caller:?} to {model:?}: {body}");
+            }
+            let answer = gathered(caller, &body);
+            let said = answer["content"].as_array().or(answer["output"].as_array()).expect("a list");
+            let shown: Vec<&str> = said.iter().map(id_of).collect();
+            assert_eq!(shown, ["l1", "l2"], "{caller:?} to {model:?}");
+            echo(caller, &answer.to_string(), &mut history);
+            bench.ask(streamed(&history)).await.expect("an answer");
+            let expected = [
+                "call code_execution c1".to_owned(),
+                "call lookup l1".to_owned(),
+                "call lookup l2".to_owned(),
+                format!("result c1 {TOLD}"),
+                format!("result l1 {FOUND}"),
+                format!("result l2 {FOUND}"),
+            ];
+            let told = read(model, &bench.model.received()[1].body);
+            assert_eq!(told, expected, "{caller:?} to {model:?}");
         }
     }
 }

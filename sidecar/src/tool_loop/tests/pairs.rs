@@ -16,6 +16,7 @@ fn scripts() -> Vec<(&'static str, Vec<Vec<Said>>)> {
         ),
         ("a failing program", vec![vec![code("c1", "1/0")], last.clone()]),
         ("two calls at once", vec![vec![code("c1", "print(6*7)"), code("c2", "warn()")], last]),
+        ("the caller's function alone", vec![vec![text("Let me look."), lookup("l1")]]),
         ("a mixed turn", vec![vec![lookup("l1"), code("c1", "print(6*7)"), lookup("l2")]]),
     ]
 }

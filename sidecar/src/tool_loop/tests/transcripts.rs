@@ -155,6 +155,29 @@ async fn messages_model_streamed_keeps_what_nobody_knows() {
 }
 
 #[tokio::test]
+async fn a_streamed_compaction_is_repeated_to_the_model_with_its_final_content() {
+    for (delta, expected) in [
+        (
+            json!({"type": "compaction_delta", "content": "They asked for 6*7.", "encrypted_content": "c2Vh"}),
+            json!({"type": "compaction", "content": "They asked for 6*7.", "encrypted_content": "c2Vh"}),
+        ),
+        // A compaction that failed; and what the server leaves out is not made up.
+        (json!({"type": "compaction_delta", "content": null}), json!({"type": "compaction", "content": null})),
+    ] {
+        let mut events = vec![message_start()];
+        events.extend(block(0, json!({"type": "compaction", "content": "begun"}), &[delta]));
+        let call = json!({"type": "tool_use", "id": "toolu_1", "name": "code_execution", "input": {}});
+        let input = json!({"type": "input_json_delta", "partial_json": "{\"code\": \"print(6*7)\"}"});
+        events.extend(block(1, call, &[input]));
+        events.extend(message_end("tool_use"));
+        let bench = Bench::new(vec![messages_stream(&events), plain_text("It is 42.")], Limits::default()).await;
+        bench.ask(messages(true)).await.expect("an answer");
+        let repeated: Value = serde_json::from_slice(&bench.model.received()[1].body).expect("JSON");
+        assert_eq!(repeated["messages"][1]["content"][0], expected);
+    }
+}
+
+#[tokio::test]
 async fn messages_model_whole_keeps_what_nobody_knows() {
     let script = || {
         let message = |content: Value, stop_reason: &str| {

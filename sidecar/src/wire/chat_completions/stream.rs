@@ -123,10 +123,11 @@ impl StreamState {
                 self.finish_reason = Some(reason);
             }
         }
-        if self.finish_reason.is_some() {
-            self.closing.absorb(extras);
-        } else if !called {
-            self.turn.aside(&extras, events);
+        match (called, &self.finish_reason) {
+            // A call that took nothing of it along may be ours.
+            (true, _) => {}
+            (false, Some(_)) => self.closing.absorb(extras),
+            (false, None) => self.turn.aside(&extras, events),
         }
         Ok(())
     }

@@ -83,6 +83,12 @@ impl AssistantContent {
                 }
                 Delta::Other
             }
+            "compaction_delta" => {
+                open.assign(delta)?;
+                Delta::Other
+            }
+            // A kind that nobody knows may add to a member or replace it. Half a value would look like a whole one, so
+            // the block stays as it began.
             _ => Delta::Other,
         })
     }
@@ -124,6 +130,15 @@ impl OpenBlock {
         self.grows = Some(grows);
         self.text.push_str(&piece);
         piece
+    }
+
+    /// Takes the members of a delta that holds their final values; null says that there are none.
+    fn assign(&mut self, delta: &RawValue) -> Result<(), ReadError> {
+        let mut members: Map<String, Value> =
+            serde_json::from_str(delta.get()).map_err(|_| ReadError::malformed("a delta is not an object"))?;
+        members.remove("type");
+        self.block.extend(members);
+        Ok(())
     }
 
     /// The whole block; `None` for an empty text, which providers refuse in a history.

@@ -3,22 +3,18 @@ use serde_json::json;
 
 use super::*;
 use crate::ids::SystemIds;
-use crate::wire::event::{BlockEvent, BlockKind, Delta};
+use crate::wire::event::{BlockEvent, BlockKind, Delta, Stop};
 
 /// The events of these deltas' calls, one letter a kind: `+name`, `arguments`, `-`.
 fn check(deltas: &[Value], expected: Expect) {
-    let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
-    let mut events = Vec::new();
-    let mut failed = String::new();
     let last = json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]});
-    let chunks = deltas.iter().map(|calls| json!({"choices": [{"delta": {"tool_calls": calls}}]})).chain([last]);
-    for chunk in chunks {
-        let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
-        if let Err(error) = reader.frame(&frame, &mut events) {
-            failed = error.to_string();
-            break;
-        }
-    }
+    let calls = deltas.iter().map(|calls| json!({"choices": [{"delta": {"tool_calls": calls}}]}));
+    check_chunks(calls.chain([last]), expected);
+}
+
+/// The same of whole chunks.
+fn check_chunks(chunks: impl Iterator<Item = Value>, expected: Expect) {
+    let (events, failed) = read(chunks);
     let told: Vec<String> = events
         .into_iter()
         .filter_map(|event| match event {
@@ -27,9 +23,23 @@ fn check(deltas: &[Value], expected: Expect) {
             TurnEvent::Block(BlockEvent::Stop(_)) => Some("-".to_owned()),
             _ => None,
         })
-        .chain((!failed.is_empty()).then_some(failed))
+        .chain(failed)
         .collect();
     expected.assert_eq(&told.join(" "));
+}
+
+/// What is read of chunks up to the first that cannot be read, and why it cannot.
+fn read(chunks: impl Iterator<Item = Value>) -> (Vec<TurnEvent>, Option<String>) {
+    let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
+    let mut events = Vec::new();
+    for chunk in chunks {
+        let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
+        if let Err(error) = reader.frame(&frame, &mut events) {
+            return (events, Some(error.to_string()));
+        }
+    }
+    reader.closed(&mut events);
+    (events, None)
 }
 
 fn begin(index: u64, id: &str, name: &str, arguments: &str) -> Value {
@@ -92,10 +102,40 @@ fn calls_without_an_index_or_all_of_one_index_are_told_apart_by_their_ids_and_na
 }
 
 #[test]
+fn calls_in_the_chunk_that_says_the_reason_are_told_whole() {
+    let chunk =
+        |calls: Value, reason: Value| json!({"choices": [{"delta": {"tool_calls": calls}, "finish_reason": reason}]});
+    let alone = chunk(json!([begin(0, "a", "f", "{}"), begin(1, "b", "g", "[]")]), json!("tool_calls"));
+    check_chunks([alone].into_iter(), expect!["+f {} - +g [] -"]);
+    let begun = chunk(json!([begin(0, "a", "f", "{")]), Value::Null);
+    let last = chunk(json!([more(0, "}"), begin(1, "b", "g", "[]")]), json!("tool_calls"));
+    check_chunks([begun, last].into_iter(), expect!["+f { } - +g [] -"]);
+}
+
+#[test]
 fn no_answer_holds_calls_without_end() {
     let calls: Vec<Value> = (0..=1024).map(|index| begin(index, "", "f", "")).collect();
     let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
     let chunk = json!({"choices": [{"delta": {"tool_calls": calls}}]});
     let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
     assert_eq!(reader.frame(&frame, &mut Vec::new()), Err(ReadError::Malformed("one answer holds too many calls")));
+}
+
+#[test]
+fn a_turn_with_calls_waits_for_them_whatever_word_says_its_end() {
+    for word in ["stop", "", "eos"] {
+        let calls = json!({"choices": [{"delta": {"tool_calls": [begin(0, "a", "f", "{}")]}}]});
+        let last = json!({"choices": [{"delta": {}, "finish_reason": word}]});
+        for (chunks, expected) in [(vec![calls, last.clone()], Stop::ToolUse), (vec![last], Stop::EndTurn)] {
+            let (events, failed) = read(chunks.into_iter());
+            let stops: Vec<Stop> = events
+                .into_iter()
+                .filter_map(|event| match event {
+                    TurnEvent::Ended(ended) => Some(ended.stop),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!((stops, failed), (vec![expected], None), "{word:?}");
+        }
+    }
 }

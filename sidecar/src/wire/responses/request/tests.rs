@@ -60,6 +60,20 @@ fn a_text_becomes_a_list_and_the_hint_stands_before_the_instructions() {
 }
 
 #[test]
+fn the_hint_stands_alone_where_there_are_no_instructions() {
+    let tools = json!([{"type": "code_interpreter"}]);
+    let with = |instructions: Value| json!({"input": "a", "tools": tools, "instructions": instructions});
+    for request in [json!({"input": "a", "tools": tools}), with(Value::Null)] {
+        for body in bodies(&request) {
+            let instructions = body["instructions"].as_str().unwrap();
+            assert!(instructions.contains("for sums") && !instructions.ends_with('\n'), "{instructions}");
+            assert_eq!(body["input"], json!([{"role": "user", "content": "a"}]));
+        }
+    }
+    assert_eq!(bodies(&with(json!(["Be brief."])))[0]["instructions"], json!(["Be brief."]));
+}
+
+#[test]
 fn includes_that_others_read_stay() {
     let tools = json!([{"type": "code_interpreter"}]);
     let include = json!(["code_interpreter_call.outputs", "reasoning.encrypted_content"]);
