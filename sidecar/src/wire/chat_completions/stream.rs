@@ -75,7 +75,9 @@ impl FrameReader for StreamState {
 
     /// Without `[DONE]` that is an end all the same, once the model gave its reason.
     fn closed(&mut self, events: &mut Vec<TurnEvent>) {
-        self.end(events);
+        if self.gave_reason() {
+            self.end(events);
+        }
     }
 }
 
@@ -118,18 +120,29 @@ impl StreamState {
                 called = true;
                 self.called(call, &mut extras, events)?;
             }
-            if let Some(reason) = choice.finish_reason {
-                self.turn.stop(events);
-                self.finish_reason = Some(reason);
+            match choice.finish_reason {
+                Some(reason) if reason.is_empty() => {
+                    self.finish_reason.get_or_insert(reason);
+                }
+                Some(reason) => {
+                    self.turn.stop(events);
+                    self.finish_reason = Some(reason);
+                }
+                None => {}
             }
         }
-        match (called, &self.finish_reason) {
+        match (called, self.gave_reason()) {
             // A call that took nothing of it along may be ours.
             (true, _) => {}
-            (false, Some(_)) => self.closing.absorb(extras),
-            (false, None) => self.turn.aside(&extras, events),
+            (false, true) => self.closing.absorb(extras),
+            (false, false) => self.turn.aside(&extras, events),
         }
         Ok(())
+    }
+
+    /// Some servers say an empty word in every chunk: more may follow it, and only `[DONE]` makes it the end.
+    fn gave_reason(&self) -> bool {
+        self.finish_reason.as_ref().is_some_and(|reason| !reason.is_empty())
     }
 
     /// A piece of a call. Some servers leave out the index, some give every call the index 0 and an id of its own.

@@ -32,13 +32,12 @@ fn check_chunks(chunks: impl Iterator<Item = Value>, expected: Expect) {
 fn read(chunks: impl Iterator<Item = Value>) -> (Vec<TurnEvent>, Option<String>) {
     let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
     let mut events = Vec::new();
-    for chunk in chunks {
-        let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
+    for data in chunks.map(|chunk| chunk.to_string()).chain(["[DONE]".to_owned()]) {
+        let frame = Frame { event: bytes::Bytes::new(), data: data.into() };
         if let Err(error) = reader.frame(&frame, &mut events) {
             return (events, Some(error.to_string()));
         }
     }
-    reader.closed(&mut events);
     (events, None)
 }
 
@@ -138,4 +137,19 @@ fn a_turn_with_calls_waits_for_them_whatever_word_says_its_end() {
             assert_eq!((stops, failed), (vec![expected], None), "{word:?}");
         }
     }
+}
+
+#[test]
+fn an_empty_word_in_every_chunk_cuts_no_call_and_ends_nothing_by_itself() {
+    let chunk = |calls: Value| json!({"choices": [{"delta": {"tool_calls": calls}, "finish_reason": ""}]});
+    let chunks = [chunk(json!([begin(0, "a", "f", "{")])), chunk(json!([more(0, "}")]))];
+    check_chunks(chunks.clone().into_iter(), expect!["+f { } -"]);
+    let mut reader = StreamState::new(false, 1 << 20, Arc::new(SystemIds));
+    let mut events = Vec::new();
+    for chunk in chunks {
+        let frame = Frame { event: bytes::Bytes::new(), data: chunk.to_string().into() };
+        reader.frame(&frame, &mut events).unwrap();
+    }
+    reader.closed(&mut events);
+    assert!(!events.iter().any(|event| matches!(event, TurnEvent::Ended(_))), "it broke off: {events:?}");
 }
