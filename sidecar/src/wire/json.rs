@@ -183,12 +183,9 @@ mod tests {
 
     #[test]
     fn values_are_counted_and_texts_are_none() {
-        for (text, values) in [
-            ("{}", 1),
-            ("[1,1,1]", 3),
-            (r#"{"a":"[,,,{","b":["\",[","]}"#, 4),
-            (r#"{"a\\":[1,2],"b":{"c":null}}"#, 5),
-        ] {
+        for (text, values) in
+            [("{}", 1), ("[1,1,1]", 3), (r#"{"a":"[,,,{","b":["\",[","]}"#, 4), (r#"{"a\\":[1,2],"b":{"c":null}}"#, 5)]
+        {
             assert!(has_at_most(text.as_bytes(), values), "{text}");
             assert!(!has_at_most(text.as_bytes(), values - 1), "{text}");
         }
