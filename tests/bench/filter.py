@@ -182,6 +182,7 @@ def configs(folder, port, buffer_port, provider_port):
     theirs = text.replace("port_value: 8080", f"port_value: {buffer_port}")
     theirs = theirs.replace("/admin.sock", "/admin2.sock").replace("/model.sock", "/model2.sock")
     theirs = theirs.replace("- remove: x-otari-provider\n", "- remove: x-otari-none\n", 1)
+    theirs = theirs.replace("x[-_]otari[-_]provider", "x[-_]otari[-_]none", 1)
     theirs, count = re.subn(
         r"^( *)- name: otari\n\1  typed_config:\n(?:\1    .*\n)+", lambda found: BUFFER_FILTER.format(indent=found.group(1)), theirs, flags=re.M
     )
