@@ -53,7 +53,7 @@ impl Bench {
             format!(
                 "data_dir: {}\nidentity: {{mode: none}}\nmodel_url: http://{model}\n\
                  hop_secret_env: BENCH_HOP_SECRET\nlog: {{level: warn}}\n\
-                 sandbox: {{backend: http, url: \"http://{sandbox}\"}}\n\
+                 sandbox: {{backend: http, url: \"http://{sandbox}\", max_sessions: 256}}\n\
                  providers:\n  \
                    messages: {{type: openai_compatible, base_url: \"http://{model}\", wires: [messages]}}\n  \
                    chat: {{type: openai_compatible, base_url: \"http://{model}\", wires: [chat_completions]}}\n  \
