@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use decision::decide::Run;
 use decision::problem::Problem;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::code_tool::{self, Functions};
 use super::conversation::{Choice, Conversation, Function};
@@ -105,6 +105,35 @@ impl Choices {
         }
         let closing = if others.is_empty() { W::none() } else { spell(others, true) };
         Self { first: spell(allowed.clone(), false), later: spell(allowed, has_ours), closing, only_ours: false }
+    }
+}
+
+/// Tools of the caller's own, each behind the parameter that holds it.
+pub type OwnTools = Vec<(String, Map<String, Value>)>;
+
+/// Takes the caller's own tools out of a request that is to be translated.
+pub fn take_own(body: &mut Map<String, Value>, run: &Run) -> Result<OwnTools, Problem> {
+    let tools = match body.remove("tools") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(tools)) => tools,
+        Some(_) => return Err(Problem::invalid("`tools` is not a list").with_param("tools")),
+    };
+    let own = tools.into_iter().enumerate().filter(|(position, _)| !code_tool::is_claimed(run, *position));
+    own.map(|(position, tool)| {
+        let param = format!("tools[{position}]");
+        match tool {
+            Value::Object(tool) => Ok((param, tool)),
+            _ => Err(Problem::invalid(format!("`{param}` is not an object")).with_param(param)),
+        }
+    })
+    .collect()
+}
+
+/// The schema of a function's arguments; one that says nothing allows an empty object, which every server takes.
+pub fn schema_or_empty(schema: Option<Value>) -> Map<String, Value> {
+    match schema {
+        Some(Value::Object(schema)) if !schema.is_empty() => schema,
+        _ => Map::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), Map::new().into())]),
     }
 }
 

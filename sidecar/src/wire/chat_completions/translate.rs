@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use self::content::ContentReader;
 use super::members;
-use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
 use crate::wire::json::{Fields, take_count, take_number, take_text};
 use crate::wire::model_request::GATEWAY_FIELDS;
+use crate::wire::tools::{schema_or_empty, take_own};
 
 /// Members that mean nothing outside this wire, or nothing that shows.
 const SILENT: &[&str] = &["prompt_cache_key", "prompt_cache_retention", "service_tier", "stream_options"];
@@ -60,19 +60,7 @@ fn asks_for_sound(modalities: &Value) -> bool {
 }
 
 fn read_tools(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conversation) -> Result<(), Problem> {
-    let tools = match body.remove("tools") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Array(tools)) => tools,
-        Some(_) => return Err(Problem::invalid("`tools` is not a list").with_param("tools")),
-    };
-    for (position, tool) in tools.into_iter().enumerate() {
-        if code_tool::is_claimed(run, position) {
-            continue;
-        }
-        let param = format!("tools[{position}]");
-        let Value::Object(mut tool) = tool else {
-            return Err(Problem::invalid(format!("`{param}` is not an object")).with_param(param));
-        };
+    for (param, mut tool) in take_own(body, run)? {
         match take_text(&mut tool, "type").as_deref() {
             None | Some("function") => {}
             Some(kind) => {
@@ -86,10 +74,7 @@ fn read_tools(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conve
         let Some(name) = take_text(&mut function, "name") else {
             return Err(Problem::invalid(format!("`{param}.function.name` is missing")).with_param(param));
         };
-        let schema = match function.remove("parameters") {
-            Some(Value::Object(schema)) if !schema.is_empty() => schema,
-            _ => Map::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), Map::new().into())]),
-        };
+        let schema = schema_or_empty(function.remove("parameters"));
         let strict = function.remove("strict").as_ref().and_then(Value::as_bool);
         let description = take_text(&mut function, "description");
         conversation.functions.push(Function { name, description, schema, strict });

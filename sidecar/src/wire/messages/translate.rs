@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use self::content::ContentReader;
 use super::history;
-use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
 use crate::wire::json::{Fields, take_count, take_number, take_text};
 use crate::wire::model_request::GATEWAY_FIELDS;
+use crate::wire::tools::{schema_or_empty, take_own};
 
 /// Members that mean nothing outside this wire, or nothing that shows.
 const SILENT: &[&str] = &["anthropic_version", "betas", "cache_control", "service_tier"];
@@ -44,19 +44,7 @@ pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
 }
 
 fn read_tools(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conversation) -> Result<(), Problem> {
-    let tools = match body.remove("tools") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Array(tools)) => tools,
-        Some(_) => return Err(Problem::invalid("`tools` is not a list").with_param("tools")),
-    };
-    for (position, tool) in tools.into_iter().enumerate() {
-        if code_tool::is_claimed(run, position) {
-            continue;
-        }
-        let param = format!("tools[{position}]");
-        let Value::Object(mut tool) = tool else {
-            return Err(Problem::invalid(format!("`{param}` is not an object")).with_param(param));
-        };
+    for (param, mut tool) in take_own(body, run)? {
         match take_text(&mut tool, "type").as_deref() {
             None | Some("custom") => {}
             Some(kind) => {
@@ -67,10 +55,7 @@ fn read_tools(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conve
         let Some(name) = take_text(&mut tool, "name") else {
             return Err(Problem::invalid(format!("`{param}.name` is missing")).with_param(param));
         };
-        let schema = match tool.remove("input_schema") {
-            Some(Value::Object(schema)) => schema,
-            _ => Map::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), Map::new().into())]),
-        };
+        let schema = schema_or_empty(tool.remove("input_schema"));
         let strict = tool.remove("strict").as_ref().and_then(Value::as_bool);
         let description = take_text(&mut tool, "description");
         for name in ["allowed_callers", "defer_loading", "input_examples"] {

@@ -4,6 +4,8 @@
 
 mod items;
 
+use std::collections::HashSet;
+
 use decision::decide::Run;
 use decision::problem::Problem;
 use serde_json::value::RawValue;
@@ -12,10 +14,10 @@ use serde_json::{Map, Value};
 use self::items::ItemReader;
 use super::history;
 use super::tools::is_claimed;
-use crate::wire::code_tool;
 use crate::wire::conversation::{Choice, Conversation, Function};
 use crate::wire::json::{Fields, take_count, take_number, take_text};
 use crate::wire::model_request::GATEWAY_FIELDS;
+use crate::wire::tools::{schema_or_empty, take_own};
 
 /// Members that mean nothing outside this wire, nothing that shows, or that the answer repeats.
 const SILENT: &[&str] = &[
@@ -77,19 +79,7 @@ fn read_input(input: Option<&RawValue>, conversation: &mut Conversation) -> Resu
 }
 
 fn read_tools(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conversation) -> Result<(), Problem> {
-    let tools = match body.remove("tools") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Array(tools)) => tools,
-        Some(_) => return Err(Problem::invalid("`tools` is not a list").with_param("tools")),
-    };
-    for (position, tool) in tools.into_iter().enumerate() {
-        if code_tool::is_claimed(run, position) {
-            continue;
-        }
-        let param = format!("tools[{position}]");
-        let Value::Object(mut tool) = tool else {
-            return Err(Problem::invalid(format!("`{param}` is not an object")).with_param(param));
-        };
+    for (param, mut tool) in take_own(body, run)? {
         let kind = take_text(&mut tool, "type").unwrap_or_default();
         if kind != "function" {
             conversation.dropped.insert(format!("{param}.type={kind}"));
@@ -98,10 +88,7 @@ fn read_tools(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conve
         let Some(name) = take_text(&mut tool, "name") else {
             return Err(Problem::invalid(format!("`{param}.name` is missing")).with_param(param));
         };
-        let schema = match tool.remove("parameters") {
-            Some(Value::Object(schema)) => schema,
-            _ => Map::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), Map::new().into())]),
-        };
+        let schema = schema_or_empty(tool.remove("parameters"));
         let strict = tool.remove("strict").as_ref().and_then(Value::as_bool);
         let description = take_text(&mut tool, "description");
         conversation.functions.push(Function { name, description, schema, strict });
@@ -116,7 +103,7 @@ fn read_choice(body: &mut Map<String, Value>, run: &Run, conversation: &mut Conv
         Value::Object(object) if super::word(object, "type") == Some("allowed_tools") => {
             narrow(object, run, conversation)?
         }
-        _ => named_choice(&choice, "tool_choice", run, conversation)?,
+        _ => named_choice(&choice, "tool_choice", run, &names(conversation))?,
     });
     Ok(())
 }
@@ -130,9 +117,12 @@ fn plain_choice(text: &str, param: &str) -> Result<Choice, Problem> {
     }
 }
 
-fn named_choice(choice: &Value, param: &str, run: &Run, conversation: &Conversation) -> Result<Choice, Problem> {
-    let names: Vec<String> = conversation.functions.iter().map(|function| function.name.clone()).collect();
-    if is_claimed(choice, run, &names) {
+fn names(conversation: &Conversation) -> Vec<String> {
+    conversation.functions.iter().map(|function| function.name.clone()).collect()
+}
+
+fn named_choice(choice: &Value, param: &str, run: &Run, names: &[String]) -> Result<Choice, Problem> {
+    if is_claimed(choice, run, names) {
         return Ok(Choice::Code);
     }
     let word = |name: &str| choice.get(name).and_then(Value::as_str);
@@ -152,10 +142,13 @@ fn named_choice(choice: &Value, param: &str, run: &Run, conversation: &Conversat
 fn narrow(choice: &Map<String, Value>, run: &Run, conversation: &mut Conversation) -> Result<Choice, Problem> {
     let entries = choice.get("tools").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut code = false;
-    let mut allowed = Vec::new();
+    let mut allowed = HashSet::new();
+    let names = names(conversation);
     for (position, entry) in entries.iter().enumerate() {
-        match named_choice(entry, &format!("tool_choice.tools[{position}]"), run, conversation)? {
-            Choice::Function(name) => allowed.push(name),
+        match named_choice(entry, &format!("tool_choice.tools[{position}]"), run, &names)? {
+            Choice::Function(name) => {
+                allowed.insert(name);
+            }
             _ => code = true,
         }
     }
