@@ -40,6 +40,7 @@ use crate::wire::model_request::Prepared;
 use crate::wire::served::Wires;
 use crate::wire::writer::{ClientWriter, WriterOptions};
 
+pub use headers::tell_dropped;
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
 pub use memory::{Memory, MemoryLimits};
