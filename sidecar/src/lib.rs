@@ -8,10 +8,11 @@
 //! - [`files`] keeps what callers uploaded and what code made.
 //! - [`repository`] keeps users, workspaces, keys, policies and the rows of files; [`policy`] publishes what decisions need
 //!   of them.
-//! - [`extract`] reads documents as text, in a child process.
+//! - [`attachments`] gives files to models and runs; [`extract`] reads documents as text, in a child process.
 //! - [`keys`], [`private`] files, [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
 pub mod app;
+pub mod attachments;
 pub mod cli;
 pub mod clock;
 pub mod config;
