@@ -24,6 +24,7 @@ use decision::policy::Preference;
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
+use crate::stored::StoredLimits;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -73,6 +74,8 @@ pub struct Config {
     pub sandbox: SandboxConfig,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
+    /// What is kept of answers that callers may go on from.
+    pub stored: StoredLimits,
     /// Patience with models.
     pub upstream: ModelLimits,
     /// Limits of the sidecar's listener.

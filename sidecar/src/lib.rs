@@ -6,6 +6,7 @@
 //! - [`envoy_config`] renders Envoy's bootstrap, the filter's configuration in it.
 //! - [`sandbox`] runs the model's code and knows nothing else of ours.
 //! - [`repository`] keeps users, workspaces, keys and policies; [`policy`] publishes what decisions need of them.
+//! - [`stored`] keeps answers that a later request may go on from.
 //! - [`keys`], [`private`] files, [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
 pub mod app;
@@ -20,6 +21,7 @@ pub mod policy;
 pub mod private;
 pub mod repository;
 pub mod sandbox;
+pub mod stored;
 pub mod telemetry;
 pub mod tool_loop;
 pub mod upstream;

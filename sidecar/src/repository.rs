@@ -7,6 +7,7 @@ mod error;
 mod identity;
 mod keys;
 mod policies;
+mod responses;
 mod snapshot_state;
 
 use std::fmt;
@@ -27,14 +28,17 @@ pub use error::RepositoryError;
 pub use identity::Workspace;
 pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
 pub use policies::{PolicyFields, StoredPolicy};
+pub use responses::{NewResponse, StoredResponse};
 
 /// Connections to the database at once.
 const MAX_CONNECTIONS: u32 = 8;
 /// Longest wait for a connection, and for SQLite's write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-const MIGRATIONS: &[(i64, &str, &str)] =
-    &[(1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql")),
+    (3, "stored responses", include_str!("../migrations/0003_stored_responses.sql")),
+];
 
 /// Where the rows are.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,8 +14,9 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use decision::decide::Run;
 use decision::exchange::{self, EnforcementPoint, Env, Exchange, Forward, RequestHead, Step, Target, Verdict};
-use decision::format::Endpoint;
+use decision::format::{ApiFormat, Endpoint};
 use decision::header;
+use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
 use decision::reason::Reason;
 use futures_util::StreamExt as _;
@@ -226,12 +227,27 @@ async fn relay(
     // The share is held until the head of the answer is there: then the body has left.
     let (body, _share) = match payload {
         Payload::Flowing(body) => (upstream::Body::wrap(body), None),
-        Payload::Held(Fetched { bytes, share }) => (edited(bytes, forward)?.into(), Some(share)),
+        Payload::Held(Fetched { bytes, share }) => {
+            let bytes = with_history(services, bytes, forward).await?;
+            (edited(bytes, forward)?.into(), Some(share))
+        }
     };
     let call =
         ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
     let answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
     Ok(relayed(answer))
+}
+
+/// The body with the answers of ours that it goes on from, which no provider can find.
+async fn with_history(services: &Services, body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
+    let goes_on = forward.request.minted_history && forward.format == Some(ApiFormat::Responses);
+    match (&services.engine.stored, &forward.identity) {
+        (Some(stored), Some(owner)) if goes_on => {
+            let resolved = stored.resolve(owner, body).await;
+            Ok(resolved.map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))?.body)
+        }
+        _ => Ok(body),
+    }
 }
 
 /// The body as its provider can read it.
@@ -265,7 +281,8 @@ async fn code_turn(
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
     let asked = RunRequest {
         request_id: caller.request_id.to_string(),
-        workspace: forward.identity.as_ref().map(|identity| identity.workspace.clone()).unwrap_or_default(),
+        // A run is decided for somebody; nobody is the tenant of no name.
+        owner: forward.identity.clone().unwrap_or_else(|| Identity { user: String::new(), workspace: String::new() }),
         caller: format,
         model_wires: model.map_or_else(|| vec![format], |model| model.wires.clone()),
         provider: model.map(|model| model.provider.clone()).unwrap_or_default(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
+use decision::identity::Identity;
 use decision::problem::Problem;
 use decision::request::{CodeTool, Keyword, ToolDeclaration};
 use futures_util::{StreamExt as _, stream};
@@ -186,6 +187,7 @@ impl Bench {
             clock: Arc::new(FixedClock),
             ids: Arc::new(CountingIds::default()),
             limits,
+            stored: None,
             memory: Arc::new(Memory::new(limits.memory)),
             tasks,
         };
@@ -242,7 +244,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
     };
     RunRequest {
         request_id: "req_otr1".to_owned(),
-        workspace: "team".to_owned(),
+        owner: Identity { user: "ann".to_owned(), workspace: "team".to_owned() },
         caller: ApiFormat::Messages,
         model_wires: vec![model_wire],
         provider: "local".to_owned(),

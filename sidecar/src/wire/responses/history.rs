@@ -16,7 +16,7 @@ use crate::ids;
 use crate::wire::messages::recount;
 
 /// Prefixes of the ids of items that this gateway told in place of a model of another wire.
-const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
+pub(super) const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
 
 /// An input without items of ours.
 #[derive(Debug)]
