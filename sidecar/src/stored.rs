@@ -68,6 +68,14 @@ impl StoredResponses {
         Self { repository, clock, limits }
     }
 
+    /// For tests of others: keeps in a database of its own.
+    #[cfg(test)]
+    pub(crate) async fn in_folder(folder: &std::path::Path, clock: Arc<dyn Clock>, limits: StoredLimits) -> Self {
+        let database = crate::repository::Database::Sqlite(folder.join("kept.db"));
+        let repository = Repository::open(&database, Arc::clone(&clock)).await.unwrap();
+        Self::new(repository, clock, limits)
+    }
+
     /// Gets ready to keep the answer to a request with this `input`, as JSON. `None` if it is too large, or if none is kept.
     pub fn keeping(&self, owner: &Identity, previous: Option<String>, input: String) -> Option<Keeping> {
         let kept = !self.limits.retention.is_zero() && input.len() <= self.limits.max_bytes;

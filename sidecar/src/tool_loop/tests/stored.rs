@@ -10,7 +10,6 @@ use tempfile::TempDir;
 use super::answers::events;
 use super::scripts::{WIRES, asked_of, code, lookup, text, turn};
 use super::support::{Answer, Bench, FixedClock};
-use crate::repository::{Database, Repository};
 use crate::stored::{StoredLimits, StoredResponses};
 use crate::tool_loop::{Limits, RunRequest};
 
@@ -20,9 +19,7 @@ const LIMITS: StoredLimits =
 /// A bench whose answers are kept in the folder's database.
 async fn bench(script: Vec<Answer>, folder: &TempDir, limits: StoredLimits) -> Bench {
     let mut bench = Bench::new(script, Limits::default()).await;
-    let database = Database::Sqlite(folder.path().join("kept.db"));
-    let repository = Repository::open(&database, Arc::new(FixedClock)).await.expect("a database");
-    let stored = StoredResponses::new(repository, Arc::new(FixedClock), limits);
+    let stored = StoredResponses::in_folder(folder.path(), Arc::new(FixedClock), limits).await;
     Arc::get_mut(&mut bench.engine).expect("nobody else has it").stored = Some(stored);
     bench
 }
