@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::ids;
 use crate::repository::{NewResponse, Repository, RepositoryError, StoredResponse};
 use crate::telemetry::chain;
-use crate::wire::responses::stored::{Kept, Named, entries, expand, items_by_id, named};
+use crate::wire::responses::stored::{Kept, References, entries, expand, items_by_id, references};
 
 /// Answers that one conversation is followed back through.
 const MAX_CHAIN: usize = 512;
@@ -42,14 +42,12 @@ pub struct StoredResponses {
     limits: StoredLimits,
 }
 
-/// A request with everything in it that it named.
-#[derive(Debug)]
-pub struct Resolved {
-    /// The body.
-    pub body: Bytes,
-    /// The answer of ours that the request goes on from.
+/// What a request said before the answers that it named were put into it.
+#[derive(Debug, Clone, Default)]
+pub struct Named {
+    /// The answer of ours that it goes on from.
     pub previous: Option<String>,
-    /// The request's own input with every item in its place, where it named one.
+    /// Its own input with every item in its place, as JSON; `None` where it named nothing of ours.
     pub input: Option<String>,
 }
 
@@ -82,27 +80,38 @@ impl StoredResponses {
         kept.then(|| Keeping { stored: self.clone(), owner: owner.clone(), previous, input })
     }
 
-    /// Puts the history that a request names into it.
-    pub async fn resolve(&self, owner: &Identity, body: Bytes) -> Result<Resolved, Problem> {
-        let Named { previous, items } = named(&body)?;
+    /// Puts the answers that a request names into its body.
+    pub async fn resolve(&self, owner: &Identity, body: Bytes) -> Result<(Bytes, Named), Problem> {
+        let References { previous, items } = references(&body)?;
         if previous.is_none() && items.is_empty() {
-            return Ok(Resolved { body, previous, input: None });
+            return Ok((body, Named::default()));
         }
-        let mut known = BTreeMap::new();
-        for id in &items {
-            if !known.contains_key(id)
-                && let Some(answer) = self.repository.response_of_item(owner, id).await.map_err(unreadable)?
-            {
-                // Items of the same answer that are a provider's are named by its ids, and stand here too.
-                known.extend(items_by_id(&answer.output));
-            }
-        }
+        let known = self.items(owner, &items).await?;
         let (history, root) = match &previous {
             Some(id) => self.history(owner, id).await?,
             None => (String::new(), None),
         };
         let expanded = expand(&body, &history, root.as_deref(), &known)?;
-        Ok(Resolved { body: expanded.body.into(), previous, input: Some(expanded.input) })
+        Ok((expanded.body.into(), Named { previous, input: Some(expanded.input) }))
+    }
+
+    /// The items of every answer that one of these is part of: those of a provider's are named by its ids, and stand
+    /// there too.
+    async fn items(&self, owner: &Identity, ids: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+        let mut known = BTreeMap::new();
+        let mut bytes: usize = 0;
+        for id in ids {
+            if known.contains_key(id) {
+                continue;
+            }
+            let Some(answer) = self.repository.response_of_item(owner, id).await.map_err(unreadable)? else { continue };
+            bytes = bytes.saturating_add(answer.output.len());
+            if bytes > self.limits.max_bytes {
+                return Err(too_long("input", self.limits.max_bytes));
+            }
+            known.extend(items_by_id(&answer.output));
+        }
+        Ok(known)
     }
 
     /// Everything said up to an answer, and the provider's answer that it all began from.
@@ -117,7 +126,7 @@ impl StoredResponses {
             let answer = self.repository.response(owner, &id).await.map_err(unreadable)?.ok_or_else(|| lost(&id))?;
             bytes = bytes.saturating_add(answer.input.len()).saturating_add(answer.output.len());
             if parts.len() >= MAX_CHAIN || bytes > self.limits.max_bytes {
-                return Err(too_long(self.limits.max_bytes));
+                return Err(too_long("previous_response_id", self.limits.max_bytes));
             }
             next.clone_from(&answer.previous_id);
             parts.push(answer);
@@ -179,12 +188,12 @@ fn lost(id: &str) -> Problem {
     Problem::invalid(message).with_param("previous_response_id").with_code("previous_response_not_found")
 }
 
-fn too_long(limit: usize) -> Problem {
+fn too_long(param: &str, limit: usize) -> Problem {
     let message = format!(
-        "the conversation behind `previous_response_id` is longer than {MAX_CHAIN} answers or {limit} bytes \
-         (responses.max_bytes): begin a new one, with a shorter history in `input`"
+        "the answers behind `{param}` are more than {MAX_CHAIN}, or longer than {limit} bytes (responses.max_bytes): begin \
+         a new conversation, with a shorter history in `input`"
     );
-    Problem::invalid(message).with_param("previous_response_id")
+    Problem::invalid(message).with_param(param)
 }
 
 fn unreadable(error: RepositoryError) -> Problem {

@@ -37,7 +37,7 @@ use self::session::Session;
 use crate::clock::Clock;
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
-use crate::stored::{Keeping, Resolved, StoredResponses};
+use crate::stored::{Keeping, Named, StoredResponses};
 use crate::upstream::{ModelAnswer, ModelClient};
 use crate::wire::model_request::Prepared;
 use crate::wire::responses;
@@ -66,8 +66,10 @@ pub struct RunRequest {
     pub upstream_model: Option<String>,
     /// The client's headers that may go to the provider, and in a mesh the hop's secret.
     pub forward_headers: HeaderMap,
-    /// The request's body.
+    /// The request's body, with the answers in it that it named.
     pub body: Bytes,
+    /// What it said of those.
+    pub named: Named,
     /// What was decided.
     pub run: Run,
     /// The caller wants a stream.
@@ -132,7 +134,8 @@ impl Engine {
         check_served(&asked.run)?;
         let reaper = self.reaper.clone().ok_or_else(no_sandbox)?;
         // What the model needs of the body is copied; the run may last long, and must not keep the rest.
-        let Resolved { body, previous, input } = self.with_history(&mut asked).await?;
+        let body = std::mem::take(&mut asked.body);
+        let Named { previous, input } = std::mem::take(&mut asked.named);
         let past = self.memory.of(&asked.owner.workspace);
         let mut prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref(), &past)?;
         if let Some(previous) = previous {
@@ -166,15 +169,6 @@ impl Engine {
         self.tasks.spawn(stream_answer(driver, first, Sink::Stream(sender)));
         let body = stream::unfold(receiver, |mut chunks| async { Some((chunks.recv().await?, chunks)) }).boxed();
         Ok(LoopReply { status: StatusCode::OK, headers, body: ReplyBody::Stream(body) })
-    }
-
-    /// The request with the answers of ours that it goes on from.
-    async fn with_history(&self, asked: &mut RunRequest) -> Result<Resolved, Problem> {
-        let body = std::mem::take(&mut asked.body);
-        match (&self.stored, asked.caller) {
-            (Some(stored), ApiFormat::Responses) => stored.resolve(&asked.owner, body).await,
-            _ => Ok(Resolved { body, previous: None, input: None }),
-        }
     }
 
     fn driver(

@@ -26,6 +26,7 @@ use super::access::Caller;
 use super::budget::Share;
 use super::fetch::{self, Fetched, Flowing};
 use super::{Refusal, Services};
+use crate::stored::Named;
 use crate::telemetry::chain;
 use crate::tool_loop::{LoopReply, ReplyBody, RunRequest};
 use crate::upstream::{self, ModelAnswer, ModelCall, UpstreamError};
@@ -184,11 +185,12 @@ async fn act(
     };
     let headers = forward_headers(services, &incoming.headers, &forward)?;
     let incoming = Incoming { headers, ..incoming };
+    let (payload, named) = with_answers(services, payload, &forward).await?;
     // The target goes its own way; what is left of the forward says the rest.
     match std::mem::replace(&mut forward.target, Target::Sidecar) {
         Target::Provider(provider) => relay(services, incoming, payload, provider, &forward).await,
         Target::Loop(run) => match payload {
-            Payload::Held(body) => code_turn(services, caller, incoming.headers, body, run, &forward).await,
+            Payload::Held(body) => code_turn(services, caller, incoming.headers, body, named, run, &forward).await,
             // A run is decided by what its body says.
             Payload::Flowing(_) => Err(undecided()),
         },
@@ -227,10 +229,7 @@ async fn relay(
     // The share is held until the head of the answer is there: then the body has left.
     let (body, _share) = match payload {
         Payload::Flowing(body) => (upstream::Body::wrap(body), None),
-        Payload::Held(Fetched { bytes, share }) => {
-            let bytes = with_history(services, bytes, forward).await?;
-            (edited(bytes, forward)?.into(), Some(share))
-        }
+        Payload::Held(Fetched { bytes, share }) => (edited(bytes, forward)?.into(), Some(share)),
     };
     let call =
         ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
@@ -238,15 +237,17 @@ async fn relay(
     Ok(relayed(answer))
 }
 
-/// The body with the answers of ours that it goes on from, which no provider can find.
-async fn with_history(services: &Services, body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
+/// Puts the answers of ours into a body that it goes on from, which no model and no provider could find.
+async fn with_answers(services: &Services, payload: Payload, forward: &Forward) -> Result<(Payload, Named), Refusal> {
     let goes_on = forward.request.minted_history && forward.format == Some(ApiFormat::Responses);
-    match (&services.engine.stored, &forward.identity) {
-        (Some(stored), Some(owner)) if goes_on => {
-            let resolved = stored.resolve(owner, body).await;
-            Ok(resolved.map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))?.body)
+    match (payload, &services.engine.stored, &forward.identity) {
+        (Payload::Held(Fetched { bytes, mut share }), Some(stored), Some(owner)) if goes_on => {
+            let in_vocabulary = |problem| Refusal::in_vocabulary(problem, forward.vocabulary);
+            let (bytes, named) = stored.resolve(owner, bytes).await.map_err(in_vocabulary)?;
+            share.grow(bytes.len() as u64).map_err(in_vocabulary)?;
+            Ok((Payload::Held(Fetched { bytes, share }), named))
         }
-        _ => Ok(body),
+        (payload, _, _) => Ok((payload, Named::default())),
     }
 }
 
@@ -270,6 +271,7 @@ async fn code_turn(
     caller: &Caller,
     headers: HeaderMap,
     body: Fetched,
+    named: Named,
     mut run: Run,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
@@ -289,6 +291,7 @@ async fn code_turn(
         upstream_model: model.and_then(|model| model.upstream_model.clone()),
         forward_headers: headers,
         body: body.bytes,
+        named,
         run,
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),

@@ -25,6 +25,7 @@ pub(super) use super::chat_script::{chat_call, chat_code, chat_stream, chat_text
 use crate::clock::Clock;
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
+use crate::stored::Named;
 use crate::tool_loop::{Engine, Limits, LoopReply, Memory, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
 
@@ -195,7 +196,10 @@ impl Bench {
     }
 
     /// Serves one request and collects its bytes.
-    pub(super) async fn ask(&self, asked: RunRequest) -> Result<Reply, Problem> {
+    pub(super) async fn ask(&self, mut asked: RunRequest) -> Result<Reply, Problem> {
+        if let Some(stored) = &self.engine.stored {
+            (asked.body, asked.named) = stored.resolve(&asked.owner, asked.body).await?;
+        }
         Ok(collect(patient(self.engine.serve(asked)).await?).await)
     }
 }
@@ -254,6 +258,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
             (HeaderName::from_static("x-api-key"), HeaderValue::from_static("the-clients-own")),
         ]),
         body: body.to_string().into(),
+        named: Named::default(),
         run: Run {
             dialect: Dialect::Native,
             claimed: vec![declaration],

@@ -19,7 +19,7 @@ pub const MAX_REFERENCES: usize = 1024;
 
 /// What a request names of answers that this gateway gave.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct References {
     /// Its `previous_response_id`, if that is ours.
     pub previous: Option<String>,
     /// Ids of its `item_reference` entries that are ours, in their order.
@@ -76,8 +76,8 @@ impl Reference<'_> {
 }
 
 /// Looks for what is ours. An error when there is more of it than is looked up.
-pub fn named(body: &[u8]) -> Result<Named, Problem> {
-    let mut named = Named::default();
+pub fn references(body: &[u8]) -> Result<References, Problem> {
+    let mut named = References::default();
     let Ok(fields) = serde_json::from_slice::<Fields<'_>>(body) else { return Ok(named) };
     named.previous = fields.read::<String>("previous_response_id").filter(|id| id.starts_with(ids::RESPONSE));
     for item in fields.read::<Vec<&RawValue>>("input").unwrap_or_default() {
@@ -177,17 +177,17 @@ mod tests {
         let body = r#"{"previous_response_id":"resp_otr1","input":[{"type":"item_reference","id":"msg_otr1"},
             {"id":"otari_ci_2"},{"type":"item_reference","id":"msg_provider"},{"type":"message","id":"msg_otr3"},
             {"role":"user","content":"msg_otr4"}]}"#;
-        let named = named(body.as_bytes()).unwrap();
+        let named = references(body.as_bytes()).unwrap();
         assert_eq!(named.previous.as_deref(), Some("resp_otr1"));
         assert_eq!(named.items, [OURS, "otari_ci_2"]);
         let foreign = br#"{"previous_response_id":"resp_1","input":"msg_otr1"}"#;
-        assert_eq!(super::named(foreign).unwrap(), Named::default());
+        assert_eq!(references(foreign).unwrap(), References::default());
     }
 
     #[test]
     fn more_references_than_are_looked_up_are_refused() {
         let list = vec![r#"{"id":"msg_otr1"}"#; MAX_REFERENCES + 1].join(",");
-        let refused = named(format!(r#"{{"input":[{list}]}}"#).as_bytes()).unwrap_err();
+        let refused = references(format!(r#"{{"input":[{list}]}}"#).as_bytes()).unwrap_err();
         assert_eq!(refused.param.as_deref(), Some("input"));
     }
 
