@@ -155,8 +155,10 @@ pub struct HttpConfig {
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
-    /// Longest time of a whole request body, at Envoy and here.
+    /// Longest time of a whole request body, at the filter and here.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload, at Envoy and here: `files.upload_deadline_ms`.
+    pub upload_deadline: Duration,
     /// How long a stop waits for open requests, and again for sandboxes.
     pub drain_timeout: Duration,
 }
@@ -205,6 +207,7 @@ impl Config {
             roots: self.roots.clone(),
             max_body_bytes: self.max_body_bytes,
             max_buffered_bytes: self.http.max_buffered_bytes,
+            body_deadline_ms: milliseconds(self.http.body_deadline),
             policy: PolicySource {
                 cluster: SIDECAR_CLUSTER.to_owned(),
                 authority: SIDECAR_AUTHORITY.to_owned(),

@@ -198,13 +198,15 @@ keys! {
     HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),
         "Longest silence inside a request body.";
     HTTP_BODY_DEADLINE_MS: "http.body_deadline_ms", Kind::Integer(10, 24 * HOUR_MS), Some("300000"),
-        "Longest time of a whole request body, however it trickles; at Envoy from the first byte of the request on, and again at the sidecar.";
+        "Longest time of a whole request body, however it trickles, in the filter and again at the sidecar. Uploads have `files.upload_deadline_ms`; Envoy ends any request at the longer of the two.";
     HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),
         "Where blobs are kept; a relative `file://` is inside `data_dir`.";
     FILES_MAX_BYTES: "files.max_bytes", Kind::Integer(1, BYTES_MAX), Some("536870912"),
         "Longest upload.";
+    FILES_UPLOAD_DEADLINE_MS: "files.upload_deadline_ms", Kind::Integer(1000, 24 * HOUR_MS), Some("7200000"),
+        "Longest time of a whole upload, at Envoy and at the sidecar. Within it, silence of `http.body_timeout_ms` ends one.";
     FILES_OUTPUT_MAX_FILES: "files.output_max_files", Kind::Integer(0, 10_000), Some("20"),
         "Files kept of one execution.";
     FILES_OUTPUT_MAX_BYTES: "files.output_max_bytes", Kind::Integer(0, BYTES_MAX), Some("67108864"),

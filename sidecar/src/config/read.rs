@@ -79,6 +79,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
             header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
             body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
             body_deadline: millis(reader, &keys::HTTP_BODY_DEADLINE_MS),
+            upload_deadline: millis(reader, &keys::FILES_UPLOAD_DEADLINE_MS),
             drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
         },
         log: LogConfig {
