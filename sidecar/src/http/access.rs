@@ -17,6 +17,7 @@ use decision::format::{Endpoint, Vocabulary, classify};
 use decision::header;
 use decision::identity::request_id;
 use decision::reason::Reason;
+use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
@@ -112,6 +113,7 @@ pub(super) async fn observe(State(services): State<Arc<Services>>, mut request: 
         refusal: None,
         started,
         sent_bytes: 0,
+        promised_bytes: None,
         end: End::Cancelled,
         metrics: services.metrics.clone(),
     };
@@ -124,6 +126,8 @@ pub(super) async fn observe(State(services): State<Arc<Services>>, mut request: 
         name_for_both_vendors(&mut response, &caller.request_id);
     }
     line.status = response.status();
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    line.promised_bytes = length;
     if response.body().is_end_stream() || line.method == http::Method::HEAD {
         line.end = End::Complete;
     }
@@ -187,6 +191,8 @@ struct Line {
     refusal: Option<Refusal>,
     started: Instant,
     sent_bytes: u64,
+    /// Its `content-length`: nobody asks for an end behind the last of them.
+    promised_bytes: Option<u64>,
     end: End,
     metrics: Metrics,
 }
@@ -201,7 +207,7 @@ impl http_body::Body for Observed {
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.line.sent_bytes = self.line.sent_bytes.saturating_add(bytes);
-                if self.body.is_end_stream() {
+                if self.body.is_end_stream() || self.line.promised_bytes == Some(self.line.sent_bytes) {
                     self.line.end = End::Complete;
                 }
             }

@@ -21,12 +21,22 @@ async fn begun(sidecar: &Sidecar, length: Option<usize>, bytes: &[u8]) -> UnixSt
     stream
 }
 
-/// The beginning of the answer, however long the rest of the request.
+/// The answer, which is JSON, whether or not all of the request was read.
 async fn answer(stream: &mut UnixStream) -> String {
     let mut answer = Vec::new();
-    let read = stream.read_buf(&mut answer);
-    tokio::time::timeout(Duration::from_secs(30), read).await.expect("an answer").unwrap();
+    let read = async { while !answer.ends_with(b"}") && stream.read_buf(&mut answer).await.unwrap() > 0 {} };
+    tokio::time::timeout(Duration::from_secs(30), read).await.expect("an answer");
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Waits until some of an upload has reached the store.
+async fn being_stored(sidecar: &Sidecar) {
+    let stored = async {
+        while blobs(sidecar).is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), stored).await.expect("a blob in the making");
 }
 
 #[tokio::test]
@@ -281,13 +291,7 @@ async fn an_upload_that_is_cut_off_leaves_nothing() {
     let sidecar = start().await;
     let form = Form::default().named("a.bin", &vec![7; 1 << 20]).unfinished();
     let mut cut = begun(&sidecar, Some(form.len() + 1000), &form).await;
-    // What it sent has arrived when its bytes are in the store.
-    let stored = async {
-        while blobs(&sidecar).is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), stored).await.expect("a blob in the making");
+    being_stored(&sidecar).await;
     assert_eq!(ids(&Vendor::OpenAi.get(&sidecar, "/v1/files").await.json()), Vec::<&str>::new());
     cut.shutdown().await.unwrap();
     drop(cut);
@@ -344,14 +348,9 @@ async fn a_full_workspace_is_told_so_in_each_vendors_words() {
 #[tokio::test]
 async fn when_as_many_uploads_run_as_may_the_next_is_told_to_come_back() {
     let sidecar = start_with("files: {max_concurrent_uploads: 1}\nhttp: {drain_timeout_ms: 100}").await;
-    let form = Form::default().named("a.bin", &vec![7; 1000]).unfinished();
+    let form = Form::default().named("a.bin", &vec![7; 1 << 20]).unfinished();
     let first = begun(&sidecar, Some(form.len() + 1000), &form).await;
-    let stored = async {
-        while blobs(&sidecar).is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), stored).await.expect("a blob in the making");
+    being_stored(&sidecar).await;
     let second = Vendor::Anthropic.upload(&sidecar, Form::default().named("b", b"1")).await;
     let (message, _) = Vendor::Anthropic.refused(&second, 529, "overloaded_error");
     assert!(message.contains("files.max_concurrent_uploads"), "{message}");
