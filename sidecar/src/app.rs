@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
+use crate::files::{FileStore, Files, StoreError};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
 use crate::http::{BodyBudget, Services, router};
 use crate::ids::IdSource;
@@ -59,6 +60,9 @@ pub enum AppError {
     /// The embedded sandbox.
     #[error(transparent)]
     Sandbox(StartupRefusal),
+    /// The store of files.
+    #[error("files.url: the store cannot be opened")]
+    Files(#[source] StoreError),
     /// The client of a contract-v1 server.
     #[error("the sandbox's client cannot be set up")]
     RemoteSandbox(#[source] HttpSettingsError),
@@ -131,12 +135,14 @@ impl App {
         let listener = Listener::bind(&config.sidecar_listen)
             .await
             .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
+        let files = open_files(config, &parts, &repository, &requests)?;
         let services = Arc::new(Services {
             filter_config: config.filter_config(&hop_secret),
             hop_secret,
             master_key: config.master_key.clone(),
             body_timeout: config.http.body_timeout,
             body_deadline: config.http.body_deadline,
+            upload_deadline: config.http.upload_deadline,
             bodies: BodyBudget::new(config.http.max_buffered_bytes),
             exec_timeout_s: config.sandbox.exec_timeout_s,
             repository,
@@ -144,6 +150,7 @@ impl App {
             models,
             engine,
             sandbox,
+            files,
             metrics: Metrics::new(),
             clock: parts.clock,
             ids: parts.ids,
@@ -213,6 +220,18 @@ fn make_data_dir(config: &Config) -> Result<(), AppError> {
     let passable = embedded && rustix::process::geteuid().is_root();
     private::folder(&config.data_dir, passable)
         .map_err(|source| AppError::DataDir { path: config.data_dir.clone(), source })
+}
+
+fn open_files(
+    config: &Config,
+    parts: &Parts,
+    repository: &Repository,
+    requests: &TaskTracker,
+) -> Result<Option<Files>, AppError> {
+    let Some(files) = &config.files else { return Ok(None) };
+    let store = FileStore::open(&files.store, requests.clone()).map_err(AppError::Files)?;
+    let (repository, ids, limits) = (repository.clone(), Arc::clone(&parts.ids), files.limits.clone());
+    Ok(Some(Files::new(repository, store, ids, limits, requests.clone())))
 }
 
 async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {

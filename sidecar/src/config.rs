@@ -4,6 +4,7 @@
 
 mod base_url;
 mod environment;
+mod files;
 pub mod keys;
 mod models;
 mod problem;
@@ -21,6 +22,7 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
+use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
@@ -72,6 +74,8 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// Where code runs.
     pub sandbox: SandboxConfig,
+    /// Where files are kept, and how many; `None` when they are off.
+    pub files: Option<FilesConfig>,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
     /// What is kept of answers that callers may go on from.
@@ -147,6 +151,17 @@ pub enum SandboxBackendConfig {
     None,
 }
 
+/// `files`.
+#[derive(Debug, Clone)]
+pub struct FilesConfig {
+    /// Where blobs are kept.
+    pub store: StoreTarget,
+    /// How much there may be.
+    pub limits: FilesLimits,
+    /// How often the sweep runs; `None`: never.
+    pub sweep_interval: Option<Duration>,
+}
+
 /// `http`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -158,8 +173,10 @@ pub struct HttpConfig {
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
-    /// Longest time of a whole request body, at Envoy and here.
+    /// Longest time of a whole request body, at the filter and here.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload, at Envoy and here: `files.upload_deadline_ms`.
+    pub upload_deadline: Duration,
     /// How long a stop waits for open requests, and again for sandboxes.
     pub drain_timeout: Duration,
 }
@@ -208,6 +225,7 @@ impl Config {
             roots: self.roots.clone(),
             max_body_bytes: self.max_body_bytes,
             max_buffered_bytes: self.http.max_buffered_bytes,
+            body_deadline_ms: milliseconds(self.http.body_deadline),
             policy: PolicySource {
                 cluster: SIDECAR_CLUSTER.to_owned(),
                 authority: SIDECAR_AUTHORITY.to_owned(),

@@ -8,6 +8,7 @@ mod admission;
 mod budget;
 mod credential;
 mod fetch;
+mod files;
 mod health;
 mod inference;
 mod internal;
@@ -27,6 +28,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 
 use crate::clock::Clock;
 use crate::config::{SNAPSHOT_PATH, Secret};
+use crate::files::Files;
 use crate::ids::IdSource;
 use crate::policy::PolicyHolder;
 use crate::repository::Repository;
@@ -53,6 +55,8 @@ pub struct Services {
     pub body_timeout: Duration,
     /// Longest time of a whole request body.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload.
+    pub upload_deadline: Duration,
     /// Room for request bodies, over all connections.
     pub bodies: BodyBudget,
     /// Longest execution the deployment allows, seconds.
@@ -67,6 +71,8 @@ pub struct Services {
     pub engine: Arc<Engine>,
     /// Where code runs, if anywhere.
     pub sandbox: Option<Arc<dyn SandboxBackend>>,
+    /// What callers uploaded and code made; `None` when `files.enabled` is off.
+    pub files: Option<Files>,
     /// Counters.
     pub metrics: Metrics,
     /// Time.
@@ -102,6 +108,7 @@ pub fn router(services: Arc<Services>) -> Router {
 
 fn api() -> Router<Arc<Services>> {
     Router::new()
+        .merge(files::routes())
         .route("/tools", get(tools::list))
         .route("/workspaces", get(workspaces::list).post(workspaces::create))
         .route(

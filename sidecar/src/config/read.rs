@@ -12,7 +12,7 @@ use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
     Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, SandboxBackendConfig,
-    SandboxConfig, Secret, keys, models, tool_loop,
+    SandboxConfig, Secret, files, keys, models, tool_loop,
 };
 use crate::repository::Database;
 use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
@@ -74,6 +74,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
             max_bytes: reader.size(&keys::RESPONSES_MAX_BYTES),
             max_workspace_bytes: reader.integer(&keys::RESPONSES_WORKSPACE_MAX_BYTES),
         },
+        files: files::read(reader, &data_dir),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
             header_timeout: millis(reader, &keys::UPSTREAM_HEADER_TIMEOUT_MS),
@@ -85,6 +86,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
             header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
             body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
             body_deadline: millis(reader, &keys::HTTP_BODY_DEADLINE_MS),
+            upload_deadline: millis(reader, &keys::FILES_UPLOAD_DEADLINE_MS),
             drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
         },
         log: LogConfig {
@@ -93,7 +95,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         },
         bootstrap_key: read_key(reader, BOOTSTRAP_KEY),
         master_key: read_key(reader, MASTER_KEY),
-        warnings: [ignored_environment(reader.env()), unserved_files(reader)].concat(),
+        warnings: ignored_environment(reader.env()),
         identity,
         data_dir,
     }
@@ -360,18 +362,6 @@ fn ignored_environment(env: &Environment) -> Vec<String> {
         .filter(|name| *name != BOOTSTRAP_KEY && *name != MASTER_KEY && !known.iter().any(|known| known == name))
         .map(|name| format!("the variable {name} starts with OTARI_ but is no key of the configuration"))
         .collect()
-}
-
-/// Files have their keys, which are checked, but are not served yet.
-fn unserved_files(reader: &mut Reader<'_>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for key in keys::ALL.iter().filter(|key| key.path.starts_with("files.")) {
-        reader.check(key);
-        if reader.is_set(key) {
-            warnings.push(format!("{} changes nothing: this build serves no files and keeps none", key.path));
-        }
-    }
-    warnings
 }
 
 fn preference(word: &str) -> Preference {

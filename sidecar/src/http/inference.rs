@@ -73,7 +73,7 @@ pub(super) async fn serve(
 
 fn no_such_path(endpoint: Endpoint) -> Refusal {
     let text = match endpoint {
-        Endpoint::Files => "this version of the gateway does not serve files and containers yet",
+        Endpoint::Files => "there is no such path under `files`, and containers are not served yet",
         _ => "there is no such path",
     };
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
