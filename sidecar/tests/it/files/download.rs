@@ -41,7 +41,10 @@ async fn a_download_is_what_was_uploaded_and_says_what_it_is() {
             assert_eq!(header("x-content-type-options"), "nosniff");
             assert_eq!(header("accept-ranges"), "bytes");
             assert!(header("cache-control").contains("private") && header("cache-control").contains("no-transform"));
-            assert_eq!(header("content-disposition"), format!("attachment; filename=\"{name}\"; filename*=UTF-8''{name}"));
+            assert_eq!(
+                header("content-disposition"),
+                format!("attachment; filename=\"{name}\"; filename*=UTF-8''{name}")
+            );
             assert_eq!(header("etag").len(), 66);
             assert_eq!(whole.headers.get("transfer-encoding"), None);
             assert_eq!(header("request-id"), header("x-request-id"));
@@ -111,7 +114,10 @@ async fn no_name_of_a_file_writes_a_header_of_its_own() {
     let sidecar = start().await;
     for (disposition, expected) in [
         (r#"filename="a\"; x=\"b.txt""#, "filename=\"a_; x=_b.txt\"; filename*=UTF-8''a%22%3B%20x%3D%22b.txt"),
-        ("filename=\"naïve %0d%0a.txt\"", "filename=\"na_ve _0d_0a.txt\"; filename*=UTF-8''na%C3%AFve%20%250d%250a.txt"),
+        (
+            "filename=\"naïve %0d%0a.txt\"",
+            "filename=\"na_ve _0d_0a.txt\"; filename*=UTF-8''na%C3%AFve%20%250d%250a.txt",
+        ),
         ("filename=\"测试\"", "filename=\"download\"; filename*=UTF-8''%E6%B5%8B%E8%AF%95"),
     ] {
         let form = Form::default().part(&format!("form-data; name=\"file\"; {disposition}"), b"1");

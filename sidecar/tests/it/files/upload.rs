@@ -107,9 +107,7 @@ async fn parts_come_in_any_order_with_or_without_a_length() {
 #[tokio::test]
 async fn bytes_without_a_name_get_one() {
     let sidecar = start().await;
-    let typed = |kind: &str| {
-        Form::default().part(&format!("form-data; name=\"file\"\r\nContent-Type: {kind}"), b"1")
-    };
+    let typed = |kind: &str| Form::default().part(&format!("form-data; name=\"file\"\r\nContent-Type: {kind}"), b"1");
     for (vendor, kind, name, mime) in [
         (Vendor::Anthropic, "application/octet-stream", "unnamed", "application/octet-stream"),
         (Vendor::Anthropic, "text/plain; charset=utf-8", "unnamed.txt", "text/plain; charset=utf-8"),
@@ -199,9 +197,8 @@ async fn expiry_is_honoured_or_refused_and_never_ignored() {
         vendor.upload(&sidecar, form).await
     };
     let seconds = "expires_after[seconds]";
-    let anchored = async |value: &str| {
-        with(Vendor::OpenAi, &[("expires_after[anchor]", "created_at"), (seconds, value)]).await
-    };
+    let anchored =
+        async |value: &str| with(Vendor::OpenAi, &[("expires_after[anchor]", "created_at"), (seconds, value)]).await;
     assert_eq!(with(Vendor::OpenAi, &[]).await.json()["expires_at"], Value::Null);
     for value in ["3600", "2592000"] {
         let file = anchored(value).await.json();
@@ -279,7 +276,8 @@ async fn a_client_that_sends_all_before_it_reads_gets_its_refusal() {
     let form = Form::default().named("a.bin", &vec![7; 8 << 20]).body();
     for announced in [Some(form.len()), None] {
         let chunk = format!("{:x}\r\n", form.len()).into_bytes();
-        let body = if announced.is_some() { form.clone() } else { [chunk, form.clone(), b"\r\n0\r\n\r\n".to_vec()].concat() };
+        let body =
+            if announced.is_some() { form.clone() } else { [chunk, form.clone(), b"\r\n0\r\n\r\n".to_vec()].concat() };
         let mut stream = begun(&sidecar, announced, &body).await;
         let answer = answer(&mut stream).await;
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
