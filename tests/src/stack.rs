@@ -6,7 +6,6 @@ mod binaries;
 mod part;
 mod process;
 mod setup;
-mod spawner;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,6 +13,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use services::spawner;
 use tempfile::TempDir;
 
 use crate::client::{Answer, Call, Target};
