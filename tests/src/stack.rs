@@ -6,7 +6,6 @@ mod binaries;
 mod part;
 mod process;
 mod setup;
-mod spawner;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use services::spawner;
 use tempfile::TempDir;
 
 use crate::client::{Answer, Call, Target};
