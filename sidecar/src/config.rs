@@ -28,6 +28,7 @@ use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
+use crate::stored::StoredLimits;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -79,6 +80,8 @@ pub struct Config {
     pub files: Option<FilesConfig>,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
+    /// What is kept of answers that callers may go on from.
+    pub stored: StoredLimits,
     /// Patience with models.
     pub upstream: ModelLimits,
     /// Limits of the sidecar's listener.
@@ -176,8 +179,10 @@ pub struct HttpConfig {
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
-    /// Longest time of a whole request body, at Envoy and here.
+    /// Longest time of a whole request body, at the filter and here.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload, at Envoy and here: `files.upload_deadline_ms`.
+    pub upload_deadline: Duration,
     /// How long a stop waits for open requests, and again for sandboxes.
     pub drain_timeout: Duration,
 }
@@ -226,6 +231,7 @@ impl Config {
             roots: self.roots.clone(),
             max_body_bytes: self.max_body_bytes,
             max_buffered_bytes: self.http.max_buffered_bytes,
+            body_deadline_ms: milliseconds(self.http.body_deadline),
             policy: PolicySource {
                 cluster: SIDECAR_CLUSTER.to_owned(),
                 authority: SIDECAR_AUTHORITY.to_owned(),

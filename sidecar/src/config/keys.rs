@@ -82,7 +82,7 @@ keys! {
     DATA_DIR: "data_dir", Kind::Path, Some("./.otari"),
         "Folder of the database, blobs, sockets, the rendered Envoy configuration, `bootstrap-key` and `hop-secret` (both mode 0600). Relative to the working directory.";
     DATABASE_URL: "database_url", Kind::Text, Some("sqlite"),
-        "`sqlite` keeps `otari.db` in `data_dir`.";
+        "`sqlite` keeps `otari.db` in `data_dir`; `postgres://user:password@host:5432/name` is a database that several sidecars share. TLS: `?sslmode=verify-full`. Better set by the environment than written in the file.";
     SIDECAR_LISTEN: "sidecar_listen", Kind::Listener, None,
         "Where the sidecar listens for Envoy. Unset: `sidecar.sock` in `data_dir`.";
     MODEL_URL: "model_url", Kind::Url, None,
@@ -198,15 +198,23 @@ keys! {
     HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),
         "Longest silence inside a request body.";
     HTTP_BODY_DEADLINE_MS: "http.body_deadline_ms", Kind::Integer(10, 24 * HOUR_MS), Some("300000"),
-        "Longest time of a whole request body, however it trickles; at Envoy from the first byte of the request on, and again at the sidecar.";
+        "Longest time of a whole request body, however it trickles, in the filter and again at the sidecar. Uploads have `files.upload_deadline_ms`; Envoy ends any request at the longer of the two.";
     HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
+    RESPONSES_RETENTION_HOURS: "responses.retention_hours", Kind::Integer(0, 876_000), Some("720"),
+        "How long callers of the Responses wire can go on from an answer given here by its id (`previous_response_id`, `item_reference`), unless they send `store: false`. 0 keeps none.";
+    RESPONSES_MAX_BYTES: "responses.max_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
+        "Longest answer, with the `input` it answers, that is kept; and the longest conversation that is put together from kept ones.";
+    RESPONSES_WORKSPACE_MAX_BYTES: "responses.workspace_max_bytes", Kind::Integer(1024, BYTES_MAX), Some("268435456"),
+        "Kept of one workspace's answers, together; the oldest make room.";
     FILES_ENABLED: "files.enabled", Kind::Bool, Some("true"),
         "Whether files are served and kept. Off, their routes answer 404.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),
         "Where blobs are kept: `file://FOLDER`, inside `data_dir` when it is relative, or `memory://`, which forgets them when the sidecar ends.";
     FILES_MAX_BYTES: "files.max_bytes", Kind::Integer(1, BYTES_MAX), Some("536870912"),
         "Longest file.";
+    FILES_UPLOAD_DEADLINE_MS: "files.upload_deadline_ms", Kind::Integer(1000, 24 * HOUR_MS), Some("7200000"),
+        "Longest time of a whole upload, at Envoy and at the sidecar. Within it, silence of `http.body_timeout_ms` ends one.";
     FILES_WORKSPACE_MAX_BYTES: "files.workspace_max_bytes", Kind::Integer(1, BYTES_MAX << 10), Some("107374182400"),
         "Bytes of all files of a workspace together.";
     FILES_WORKSPACE_MAX_FILES: "files.workspace_max_files", Kind::Integer(1, 1 << 40), Some("1000000"),

@@ -8,6 +8,7 @@ mod cli;
 mod code;
 mod drain;
 mod extract;
+mod files;
 mod health;
 mod hop;
 mod policy;
