@@ -3,14 +3,17 @@
 //! INVARIANT: when `run` returns, no request is served any more and every sandbox session has been handed back.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use decision::config::IdentityConfig;
 use tokio_util::task::TaskTracker;
 
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
+use crate::extract::Extractor;
 use crate::files::{FileStore, Files, StoreError};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
 use crate::http::{BodyBudget, Services, router};
@@ -75,6 +78,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub ids: Arc<dyn IdSource>,
+    /// The program `otari-sidecar`, which reads documents in processes of its own.
+    pub program: PathBuf,
 }
 
 /// Everything, ready to serve.
@@ -150,6 +155,7 @@ impl App {
             models,
             engine,
             sandbox,
+            attachments: attachments(config, &parts, files.clone()),
             files,
             metrics: Metrics::new(),
             clock: parts.clock,
@@ -232,6 +238,13 @@ fn open_files(
     let store = FileStore::open(&files.store, requests.clone()).map_err(AppError::Files)?;
     let (repository, ids, limits) = (repository.clone(), Arc::clone(&parts.ids), files.limits.clone());
     Ok(Some(Files::new(repository, store, ids, limits, requests.clone())))
+}
+
+fn attachments(config: &Config, parts: &Parts, files: Option<Files>) -> Attachments {
+    let limits = config.files.as_ref().map(|files| files.attachments).unwrap_or_default();
+    let extraction = config.files.as_ref().and_then(|files| files.extraction);
+    let extractor = extraction.map(|limits| Extractor::new(parts.program.clone(), limits));
+    Attachments { files, extractor, limits }
 }
 
 async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {

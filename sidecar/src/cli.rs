@@ -118,7 +118,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
-    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds) };
+    let program = PathBuf::from(extract::THIS_PROGRAM);
+    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds), program };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {

@@ -35,6 +35,7 @@ use self::memory::Notes;
 use self::model_side::{Call, ModelSide, read_error};
 use self::session::Session;
 use crate::clock::Clock;
+use crate::files::Staged;
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
 use crate::stored::{Keeping, Named, StoredResponses};
@@ -71,6 +72,8 @@ pub struct RunRequest {
     pub body: Bytes,
     /// What it said of those.
     pub named: Named,
+    /// Files that its code finds in the working directory.
+    pub seeds: Vec<Staged>,
     /// What was decided.
     pub run: Run,
     /// The caller wants a stream.
