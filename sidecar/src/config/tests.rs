@@ -123,6 +123,7 @@ models:
   - {match: "*", provider: nobody}
   - {match: "gpt-*", provider: three}
   - {provider: three, wires: []}
+  - {match: "o*", provider: three, inputs: [image, sound, image]}
 "#;
     let pairs = [
         ("OTARI_LOG_FORMAT", "xml"),
@@ -152,6 +153,9 @@ models:
             models[2]: this rule never counts: models[0] matches every model; move it above that
             models[2].match: write a model's name; `*` stands for any text
             models[2].wires: `a list`: write a list with some of messages, chat_completions, responses
+            models[3]: this rule never counts: models[0] matches every model; move it above that
+            models[3].inputs: `sound`: write a list with some of text, image, pdf
+            models[3].inputs: `image`: name each once
             listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
             database_url: `(hidden)`: write sqlite, or the URL of a PostgreSQL database, as in postgres://user:password@host:5432/name
             max_body_bytes: `12`: write a whole number from 1024 to 1073741824
