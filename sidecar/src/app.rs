@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
+use crate::files::{FileStore, Files, StoreError};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
 use crate::http::{BodyBudget, Services, router};
 use crate::ids::IdSource;
@@ -58,6 +59,9 @@ pub enum AppError {
     /// The embedded sandbox.
     #[error(transparent)]
     Sandbox(StartupRefusal),
+    /// The store of files.
+    #[error("files.url: the store cannot be opened")]
+    Files(#[source] StoreError),
     /// The client of a contract-v1 server.
     #[error("the sandbox's client cannot be set up")]
     RemoteSandbox(#[source] HttpSettingsError),
@@ -127,6 +131,7 @@ impl App {
         let listener = Listener::bind(&config.sidecar_listen)
             .await
             .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
+        let files = open_files(config, &parts, &repository, &requests)?;
         let services = Arc::new(Services {
             filter_config: config.filter_config(&hop_secret),
             hop_secret,
@@ -140,6 +145,7 @@ impl App {
             models,
             engine,
             sandbox,
+            files,
             metrics: Metrics::new(),
             clock: parts.clock,
             ids: parts.ids,
@@ -208,6 +214,18 @@ fn make_data_dir(config: &Config) -> Result<(), AppError> {
     let passable = embedded && rustix::process::geteuid().is_root();
     private::folder(&config.data_dir, passable)
         .map_err(|source| AppError::DataDir { path: config.data_dir.clone(), source })
+}
+
+fn open_files(
+    config: &Config,
+    parts: &Parts,
+    repository: &Repository,
+    requests: &TaskTracker,
+) -> Result<Option<Files>, AppError> {
+    let Some(files) = &config.files else { return Ok(None) };
+    let store = FileStore::open(&files.store, requests.clone()).map_err(AppError::Files)?;
+    let (repository, ids, limits) = (repository.clone(), Arc::clone(&parts.ids), files.limits.clone());
+    Ok(Some(Files::new(repository, store, ids, limits, requests.clone())))
 }
 
 async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {

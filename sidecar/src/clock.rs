@@ -25,3 +25,30 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 }
+
+/// A clock that a test turns.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct TurnedClock(std::sync::atomic::AtomicI64);
+
+#[cfg(test)]
+impl TurnedClock {
+    pub(crate) fn at(now_ms: i64) -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self(now_ms.into()))
+    }
+
+    pub(crate) fn set(&self, now_ms: i64) {
+        self.0.store(now_ms, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(crate) fn turn(&self, by_ms: i64) {
+        self.0.fetch_add(by_ms, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+impl Clock for TurnedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.0.load(std::sync::atomic::Ordering::SeqCst)).unwrap()
+    }
+}

@@ -4,6 +4,7 @@
 
 mod base_url;
 mod environment;
+mod files;
 pub mod keys;
 mod models;
 mod problem;
@@ -21,6 +22,7 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
+use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
@@ -71,6 +73,8 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// Where code runs.
     pub sandbox: SandboxConfig,
+    /// Where files are kept, and how many; `None` when they are off.
+    pub files: Option<FilesConfig>,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
     /// Patience with models.
@@ -142,6 +146,17 @@ pub enum SandboxBackendConfig {
     Http(HttpSettings),
     /// Nowhere.
     None,
+}
+
+/// `files`.
+#[derive(Debug, Clone)]
+pub struct FilesConfig {
+    /// Where blobs are kept.
+    pub store: StoreTarget,
+    /// How much there may be.
+    pub limits: FilesLimits,
+    /// How often the sweep runs; `None`: never.
+    pub sweep_interval: Option<Duration>,
 }
 
 /// `http`.

@@ -27,6 +27,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 
 use crate::clock::Clock;
 use crate::config::{SNAPSHOT_PATH, Secret};
+use crate::files::Files;
 use crate::ids::IdSource;
 use crate::policy::PolicyHolder;
 use crate::repository::Repository;
@@ -67,6 +68,8 @@ pub struct Services {
     pub engine: Arc<Engine>,
     /// Where code runs, if anywhere.
     pub sandbox: Option<Arc<dyn SandboxBackend>>,
+    /// What callers uploaded and code made; `None` when `files.enabled` is off.
+    pub files: Option<Files>,
     /// Counters.
     pub metrics: Metrics,
     /// Time.

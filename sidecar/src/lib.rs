@@ -5,7 +5,9 @@
 //! - [`tool_loop`] runs a code turn, [`wire`] reads and writes the three formats, [`upstream`] calls models.
 //! - [`envoy_config`] renders Envoy's bootstrap, the filter's configuration in it.
 //! - [`sandbox`] runs the model's code and knows nothing else of ours.
-//! - [`repository`] keeps users, workspaces, keys and policies; [`policy`] publishes what decisions need of them.
+//! - [`files`] keeps what callers uploaded and what code made.
+//! - [`repository`] keeps users, workspaces, keys, policies and the rows of files; [`policy`] publishes what decisions need
+//!   of them.
 //! - [`keys`], [`private`] files, [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
 pub mod app;
@@ -13,6 +15,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod envoy_config;
+pub mod files;
 pub mod http;
 pub mod ids;
 pub mod keys;

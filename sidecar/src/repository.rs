@@ -1,9 +1,11 @@
-//! Users, workspaces, keys and policies in the database: SQLite now, the same SQL on PostgreSQL.
+//! Users, workspaces, keys, policies and files in the database: SQLite now, the same SQL on PostgreSQL.
 //!
-//! INVARIANT: every write to these tables raises `snapshot_state.revision` in its own transaction, first thing: that is
-//! how every process sees the change, and why a transaction never upgrades from reading to writing.
+//! INVARIANT: every write to what the policy snapshot is made of, which is all but files and their usage, raises
+//! `snapshot_state.revision` in its own transaction, first thing: that is how every process sees the change. The first
+//! statement of any transaction writes: none upgrades from reading to writing, which SQLite would refuse.
 
 mod error;
+mod files;
 mod identity;
 mod keys;
 mod policies;
@@ -24,6 +26,7 @@ use crate::clock::Clock;
 use crate::private;
 
 pub use error::RepositoryError;
+pub use files::{Counted, Expiry, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, StoredFile};
 pub use identity::Workspace;
 pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
 pub use policies::{PolicyFields, StoredPolicy};
@@ -33,8 +36,10 @@ const MAX_CONNECTIONS: u32 = 8;
 /// Longest wait for a connection, and for SQLite's write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-const MIGRATIONS: &[(i64, &str, &str)] =
-    &[(1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql")),
+    (2, "files", include_str!("../migrations/0002_files.sql")),
+];
 
 /// Where the rows are.
 #[derive(Debug, Clone, PartialEq, Eq)]

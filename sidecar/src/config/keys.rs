@@ -203,18 +203,26 @@ keys! {
         "Longest time of a whole request body, however it trickles; at Envoy from the first byte of the request on, and again at the sidecar.";
     HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
+    FILES_ENABLED: "files.enabled", Kind::Bool, Some("true"),
+        "Whether files are served and kept. Off, their routes answer 404.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),
-        "Where blobs are kept; a relative `file://` is inside `data_dir`.";
+        "Where blobs are kept: `file://FOLDER`, inside `data_dir` when it is relative, or `memory://`, which forgets them when the sidecar ends.";
     FILES_MAX_BYTES: "files.max_bytes", Kind::Integer(1, BYTES_MAX), Some("536870912"),
-        "Longest upload.";
+        "Longest file.";
+    FILES_WORKSPACE_MAX_BYTES: "files.workspace_max_bytes", Kind::Integer(1, BYTES_MAX << 10), Some("107374182400"),
+        "Bytes of all files of a workspace together.";
+    FILES_WORKSPACE_MAX_FILES: "files.workspace_max_files", Kind::Integer(1, 1 << 40), Some("1000000"),
+        "Files of a workspace.";
+    FILES_MAX_CONCURRENT_UPLOADS: "files.max_concurrent_uploads", Kind::Integer(1, 65_536), Some("64"),
+        "Files written at once, of everybody together; further ones wait 5 seconds for their turn and are then told to come back.";
     FILES_OUTPUT_MAX_FILES: "files.output_max_files", Kind::Integer(0, 10_000), Some("20"),
         "Files kept of one execution.";
     FILES_OUTPUT_MAX_BYTES: "files.output_max_bytes", Kind::Integer(0, BYTES_MAX), Some("67108864"),
         "Bytes kept of one execution's files, together.";
     FILES_RETENTION_HOURS: "files.retention_hours", Kind::Integer(1, 876_000), None,
-        "Files older than this are swept. Unset: kept.";
+        "How long a file is kept that does not say so itself. Unset: until it is deleted.";
     FILES_SWEEP_INTERVAL_SEC: "files.sweep_interval_sec", Kind::Integer(0, 86_400), Some("3600"),
-        "How often the sweep runs; 0 turns it off.";
+        "How often the sweep removes what is deleted, expired or was left half-way; 0 turns it off. What is deleted or expired is out of sight before that.";
     LOG_FORMAT: "log.format", Kind::Choice(&["text", "json"]), Some("text"),
         "Shape of the sidecar's log on standard error.";
     LOG_LEVEL: "log.level", Kind::Text, Some("info"),

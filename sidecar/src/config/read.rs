@@ -12,7 +12,7 @@ use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
     Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, SandboxBackendConfig,
-    SandboxConfig, Secret, keys, models, tool_loop,
+    SandboxConfig, Secret, files, keys, models, tool_loop,
 };
 use crate::repository::Database;
 use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
@@ -68,6 +68,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         policy: read_policy(reader),
         sandbox: read_sandbox(reader, &data_dir, &identity),
         tool_loop: tool_loop::read(reader),
+        files: files::read(reader, &data_dir),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
             header_timeout: millis(reader, &keys::UPSTREAM_HEADER_TIMEOUT_MS),
@@ -87,7 +88,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         },
         bootstrap_key: read_key(reader, BOOTSTRAP_KEY),
         master_key: read_key(reader, MASTER_KEY),
-        warnings: [ignored_environment(reader.env()), unserved_files(reader)].concat(),
+        warnings: ignored_environment(reader.env()),
         identity,
         data_dir,
     }
@@ -355,18 +356,6 @@ fn ignored_environment(env: &Environment) -> Vec<String> {
         .filter(|name| *name != BOOTSTRAP_KEY && *name != MASTER_KEY && !known.iter().any(|known| known == name))
         .map(|name| format!("the variable {name} starts with OTARI_ but is no key of the configuration"))
         .collect()
-}
-
-/// Files have their keys, which are checked, but are not served yet.
-fn unserved_files(reader: &mut Reader<'_>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for key in keys::ALL.iter().filter(|key| key.path.starts_with("files.")) {
-        reader.check(key);
-        if reader.is_set(key) {
-            warnings.push(format!("{} changes nothing: this build serves no files and keeps none", key.path));
-        }
-    }
-    warnings
 }
 
 fn preference(word: &str) -> Preference {

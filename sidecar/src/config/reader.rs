@@ -86,14 +86,6 @@ impl<'a> Reader<'a> {
         self.text(key).unwrap_or_default()
     }
 
-    /// Looks at a value that nobody reads.
-    pub(super) fn check(&mut self, key: &Key) {
-        match key.kind {
-            Kind::Integer(..) => drop(self.optional_integer(key)),
-            _ => drop(self.text(key)),
-        }
-    }
-
     /// An absolute path; one in the file is taken from the working directory.
     pub(super) fn path(&mut self, key: &Key) -> PathBuf {
         let path = PathBuf::from(self.required_text(key));
@@ -294,7 +286,8 @@ fn children(section: &str) -> String {
     names.join(", ")
 }
 
-fn without_password(text: &str) -> String {
+/// A URL without its credentials; other text as it is, if it is not too long.
+pub(super) fn without_password(text: &str) -> String {
     match text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
         Some((scheme, rest)) => format!("{scheme}://{HIDDEN}@{rest}"),
         None => text.chars().take(200).collect(),

@@ -38,8 +38,11 @@ fn the_file_of_the_design_is_good() {
     assert_eq!(config.listen.port(), 8080);
     assert!(config.providers["openai"].wires.contains(&ApiFormat::Responses));
     assert_eq!(config.models.len(), 3);
-    assert!(config.warnings.iter().any(|warning| warning.contains("files.max_bytes")), "{:?}", config.warnings);
-    assert!(!config.warnings.iter().any(|warning| warning.contains("retention_hours")), "null is unset");
+    let files = config.files.unwrap();
+    assert_eq!(files.store, StoreTarget::Local(config.data_dir.join("files")));
+    assert_eq!((files.limits.max_bytes, files.limits.output_max_files), (512 << 20, 20));
+    assert_eq!(files.limits.retention, None, "null is unset");
+    assert_eq!(files.sweep_interval, Some(Duration::from_hours(1)));
     assert_eq!(config.max_body_bytes, 64 << 20);
     assert!(config.data_dir.is_absolute());
     assert_eq!(config.sidecar_listen, ListenAddress::Unix(config.data_dir.join("sidecar.sock")));
@@ -134,7 +137,7 @@ models:
             lissten: no such key; did you mean `listen`?
             data_dirr: no such key; did you mean `data_dir`?
             api_key: no such key; take it out (docs/configuration.md lists all keys)
-            files: `5`: write a mapping with url, max_bytes, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
+            files: `5`: write a mapping with enabled, url, max_bytes, workspace_max_bytes, workspace_max_files, max_concurrent_uploads, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
             providers.Bad Name: `Bad Name`: name it with a-z, 0-9, _ and -, at most 40 of them
             providers.one.api_key: no such key; keys do not belong in this file: write `api_key_env` and a variable's name
             providers.one.base_url: write the server's address, such as "http://127.0.0.1:11434"

@@ -1,21 +1,10 @@
 //! On real SQLite in a temporary file, with a clock that the test turns.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use decision::policy::Preference;
-use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::*;
-
-#[derive(Debug)]
-struct TurnedClock(AtomicI64);
-
-impl Clock for TurnedClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.0.load(Ordering::SeqCst)).unwrap()
-    }
-}
+use crate::clock::TurnedClock;
 
 struct Fixture {
     repository: Repository,
@@ -25,7 +14,7 @@ struct Fixture {
 
 async fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Arc::new(TurnedClock(AtomicI64::new(1_000_000)));
+    let clock = TurnedClock::at(1_000_000);
     let repository = open(&folder, &clock).await;
     Fixture { repository, clock, folder }
 }
@@ -73,12 +62,12 @@ async fn keys_work_until_they_expire_or_are_revoked() {
         hashes
     };
     assert_eq!(hashes().await, ["aa", "bb"]);
-    clock.0.store(1_000_500, Ordering::SeqCst);
+    clock.set(1_000_500);
     assert_eq!(hashes().await, ["bb"]);
     assert!(repository.revoke_key("k2").await.unwrap());
     assert!(!repository.revoke_key("unknown").await.unwrap());
     assert!(hashes().await.is_empty());
-    clock.0.store(1_000_900, Ordering::SeqCst);
+    clock.set(1_000_900);
     repository.revoke_key("k2").await.unwrap();
     let keys = repository.keys().await.unwrap();
     assert_eq!(keys[1].revoked_at_ms, Some(1_000_500), "the first revocation stands");
@@ -120,7 +109,7 @@ async fn a_policy_is_replaced_whole_and_goes_with_its_workspace() {
     assert!(repository.put_policy("team", &full_policy()).await.unwrap());
     let first = repository.policy("team").await.unwrap().unwrap();
     assert_eq!(first.fields, full_policy());
-    clock.0.store(2_000_000, Ordering::SeqCst);
+    clock.set(2_000_000);
     let bare = PolicyFields {
         enabled: true,
         executor: None,

@@ -1,0 +1,133 @@
+//! Blobs, under keys made from ids alone, in whichever object store the configuration names.
+//!
+//! INVARIANT: nothing a user wrote is ever part of a key; and nobody but us can read what a local store keeps.
+
+mod read;
+mod write;
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt as _};
+use tokio_util::task::TaskTracker;
+
+use super::id::FileId;
+use super::target::StoreTarget;
+use crate::private;
+
+pub(super) use write::BlobWriter;
+
+/// Hex digits of an id that name its folder: 256 folders.
+const SHARD_DIGITS: usize = 2;
+/// Bytes written at once to a local store.
+const LOCAL_PART_BYTES: usize = 1 << 20;
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The folder of a local store cannot be made, or cannot be closed to others.
+    #[error("the folder {path} cannot be used", path = .path.display())]
+    Folder {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A file that is there has no blob.
+    #[error("the blob is missing")]
+    Missing,
+    /// A blob has fewer bytes than its file says.
+    #[error("the blob ends early")]
+    Short,
+    /// The store's own words.
+    #[error("the store failed")]
+    Failed(#[source] object_store::Error),
+    /// The process is stopping.
+    #[error("the work was stopped")]
+    Stopped,
+}
+
+/// An object store with our keys.
+#[derive(Clone)]
+pub struct FileStore {
+    store: Arc<dyn ObjectStore>,
+    /// Bytes of a part; stores that ask for parts of one size get them.
+    part_bytes: usize,
+    /// Calls that must not be dropped half-way run here.
+    tasks: TaskTracker,
+}
+
+impl FileStore {
+    /// Opens a store. `tasks`: where calls run that must not be dropped half-way.
+    pub fn open(target: &StoreTarget, tasks: TaskTracker) -> Result<Self, StoreError> {
+        let store: Arc<dyn ObjectStore> = match target {
+            StoreTarget::Local(path) => {
+                let folder = |source| StoreError::Folder { path: path.clone(), source };
+                // Files are made with the mode of any file: it is their folder that closes them to others.
+                private::folder(path, false).and_then(|()| private::close(path)).map_err(folder)?;
+                Arc::new(LocalFileSystem::new_with_prefix(path).map_err(StoreError::from)?)
+            }
+            StoreTarget::Memory => Arc::new(InMemory::new()),
+        };
+        Ok(Self { store, part_bytes: LOCAL_PART_BYTES, tasks })
+    }
+
+    /// Begins a blob.
+    pub(super) fn write(&self, id: &FileId) -> BlobWriter {
+        BlobWriter::new(self.clone(), key(id))
+    }
+
+    /// `range` of a blob, of which the first piece was read. The stream ends with an error unless it has all of them.
+    pub(super) async fn read(
+        &self,
+        id: &FileId,
+        range: Range<u64>,
+    ) -> Result<BoxStream<'static, Result<Bytes, StoreError>>, StoreError> {
+        if range.is_empty() {
+            return Ok(stream::empty().boxed());
+        }
+        read::open(&*self.store, &key(id), range).await
+    }
+
+    /// Removes a blob; one that is not there is fine.
+    pub(super) async fn delete(&self, id: &FileId) -> Result<(), StoreError> {
+        self.delete_key(&key(id)).await
+    }
+
+    async fn delete_key(&self, key: &Path) -> Result<(), StoreError> {
+        match self.store.delete(key).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            deleted => Ok(deleted?),
+        }
+    }
+}
+
+fn key(id: &FileId) -> Path {
+    let digits = id.digits();
+    let shard = digits.get(..SHARD_DIGITS).unwrap_or_default();
+    Path::from_iter([shard, digits])
+}
+
+impl From<object_store::Error> for StoreError {
+    fn from(error: object_store::Error) -> Self {
+        match error {
+            object_store::Error::NotFound { .. } => Self::Missing,
+            other => Self::Failed(other),
+        }
+    }
+}
+
+impl fmt::Debug for FileStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FileStore").field(&self.store.to_string()).finish()
+    }
+}

@@ -1,0 +1,125 @@
+//! Writing a blob: at once if it is small, in parts if it is not.
+//!
+//! INVARIANT: a blob that is given up is removed after the last call for it has ended: none can make it whole behind our
+//! back. So a writer lives in a task that nobody drops, and ends in `commit` or `abort`.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStoreExt as _, PutPayload};
+use tokio::task::JoinHandle;
+
+use super::{FileStore, StoreError};
+
+/// Parts on their way at once, while the next one fills.
+const PARTS_IN_FLIGHT: usize = 2;
+
+/// A blob on its way into the store.
+pub(in crate::files) struct BlobWriter {
+    store: FileStore,
+    key: Path,
+    /// What has not been sent; less than one part.
+    pieces: Vec<Bytes>,
+    held: usize,
+    multipart: Option<Box<dyn MultipartUpload>>,
+    committed: bool,
+    in_flight: VecDeque<JoinHandle<object_store::Result<()>>>,
+}
+
+impl BlobWriter {
+    pub(super) fn new(store: FileStore, key: Path) -> Self {
+        Self { store, key, pieces: Vec::new(), held: 0, multipart: None, committed: false, in_flight: VecDeque::new() }
+    }
+
+    /// Takes more bytes. Waits while [`PARTS_IN_FLIGHT`] parts are on their way.
+    pub(in crate::files) async fn write(&mut self, mut piece: Bytes) -> Result<(), StoreError> {
+        while !piece.is_empty() {
+            let room = self.store.part_bytes.saturating_sub(self.held);
+            let some = piece.split_to(piece.len().min(room));
+            self.held = self.held.saturating_add(some.len());
+            self.pieces.push(some);
+            if self.held >= self.store.part_bytes {
+                self.send_part().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the blob whole.
+    pub(in crate::files) async fn commit(&mut self) -> Result<(), StoreError> {
+        if self.multipart.is_none() {
+            let payload = self.take_payload();
+            self.store.store.put(&self.key, payload).await?;
+        } else if self.held > 0 {
+            self.send_part().await?;
+        }
+        self.settle(0).await?;
+        if let Some(multipart) = &mut self.multipart {
+            multipart.complete().await?;
+        }
+        // There is nothing to abort any more, only to delete.
+        self.multipart = None;
+        self.committed = true;
+        Ok(())
+    }
+
+    /// Whether the blob is whole.
+    pub(in crate::files) fn is_committed(&self) -> bool {
+        self.committed
+    }
+
+    /// Takes everything back: parts, and the blob if it is whole already.
+    pub(in crate::files) async fn abort(mut self) -> Result<(), StoreError> {
+        // What the last calls came to is of no interest any more, that they are over is.
+        while let Some(part) = self.in_flight.pop_front() {
+            drop(part.await);
+        }
+        let aborted = match &mut self.multipart {
+            Some(multipart) => multipart.abort().await,
+            None => Ok(()),
+        };
+        // A commit may have got through though its answer did not; then there is nothing to abort, but a blob.
+        self.store.delete_key(&self.key).await?;
+        match aborted {
+            Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn send_part(&mut self) -> Result<(), StoreError> {
+        if self.multipart.is_none() {
+            self.multipart = Some(self.store.store.put_multipart(&self.key).await?);
+        }
+        self.settle(PARTS_IN_FLIGHT.saturating_sub(1)).await?;
+        let payload = self.take_payload();
+        if let Some(multipart) = &mut self.multipart {
+            let part = multipart.put_part(payload);
+            self.in_flight.push_back(self.store.tasks.spawn(part));
+        }
+        Ok(())
+    }
+
+    /// Waits until at most so many parts are on their way.
+    async fn settle(&mut self, at_most: usize) -> Result<(), StoreError> {
+        while self.in_flight.len() > at_most {
+            if let Some(oldest) = self.in_flight.front_mut() {
+                let done = oldest.await;
+                drop(self.in_flight.pop_front());
+                done.map_err(|_| StoreError::Stopped)??;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_payload(&mut self) -> PutPayload {
+        self.held = 0;
+        std::mem::take(&mut self.pieces).into_iter().collect()
+    }
+}
+
+impl std::fmt::Debug for BlobWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlobWriter").field("key", &self.key).finish_non_exhaustive()
+    }
+}

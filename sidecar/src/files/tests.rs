@@ -1,0 +1,102 @@
+//! On real SQLite and a real folder, with a clock that the test turns.
+
+mod lists;
+mod uploads;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::clock::{Clock, TurnedClock};
+use crate::ids::SystemIds;
+use crate::repository::{Database, FileUsage};
+
+const NOW: i64 = 1_700_000_000_000;
+
+pub(super) struct Fixture {
+    pub(super) files: Files,
+    pub(super) clock: Arc<TurnedClock>,
+    pub(super) folder: TempDir,
+}
+
+pub(super) fn limits() -> FilesLimits {
+    FilesLimits {
+        max_bytes: 64 << 20,
+        output_max_files: 20,
+        output_max_bytes: 64 << 20,
+        retention: None,
+        workspace_max_bytes: 1 << 30,
+        workspace_max_files: 1000,
+        max_concurrent_uploads: 8,
+    }
+}
+
+pub(super) async fn fixture(limits: FilesLimits) -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = TurnedClock::at(NOW);
+    let shared: Arc<dyn Clock> = Arc::<TurnedClock>::clone(&clock);
+    let repository = Repository::open(&Database::Sqlite(folder.path().join("otari.db")), shared).await.unwrap();
+    let tasks = TaskTracker::new();
+    let store = FileStore::open(&StoreTarget::Local(folder.path().join("files")), tasks.clone()).unwrap();
+    Fixture { files: Files::new(repository, store, Arc::new(SystemIds), limits, tasks), clock, folder }
+}
+
+impl Fixture {
+    /// What stands on the disk, temporary files and all.
+    pub(super) fn blobs(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for shard in std::fs::read_dir(self.folder.path().join("files")).unwrap() {
+            for blob in std::fs::read_dir(shard.unwrap().path()).unwrap() {
+                names.push(blob.unwrap().file_name().into_string().unwrap());
+            }
+        }
+        names.sort();
+        names
+    }
+
+    /// Waits until everything in the background is over.
+    pub(super) async fn settle(&self) {
+        while !self.files.inside.tasks.is_empty() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    pub(super) async fn usage(&self, owner: &Identity) -> FileUsage {
+        self.files.inside.repository.file_usage(&owner.workspace).await.unwrap()
+    }
+
+    pub(super) async fn upload(&self, owner: &Identity, bytes: &[u8]) -> FileRecord {
+        let mut upload = self.files.begin(owner, u64::MAX).await.unwrap();
+        for piece in bytes.chunks(100_000) {
+            upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
+        }
+        upload.finish(new("data.csv")).await.unwrap()
+    }
+
+    pub(super) async fn bytes(&self, file: &FileRecord, range: Range<u64>) -> Result<Vec<u8>, FilesError> {
+        use futures_util::TryStreamExt as _;
+        let pieces: Vec<Bytes> = self.files.read(file, range).await?.try_collect().await?;
+        Ok(pieces.concat())
+    }
+}
+
+pub(super) fn owner(user: &str, workspace: &str) -> Identity {
+    Identity { user: user.to_owned(), workspace: workspace.to_owned() }
+}
+
+pub(super) fn ann() -> Identity {
+    owner("ann", "team")
+}
+
+pub(super) fn new(filename: &str) -> NewFile {
+    NewFile {
+        filename: filename.to_owned(),
+        mime_type: "text/csv".to_owned(),
+        purpose: Purpose::UserData,
+        expires_at_ms: None,
+    }
+}
+
+/// Bytes that are not all alike, so that a part in the wrong place shows.
+pub(super) fn some_bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|at| u8::try_from((at * 31 + at / 997) % 251).unwrap()).collect()
+}

@@ -1,0 +1,285 @@
+//! The life of a file's row: pending, stored, deleted, gone.
+//!
+//! INVARIANT: the first statement of each transaction writes, so that none upgrades from reading to writing; and a file's
+//! row is locked before its workspace's usage, so that no two transactions wait for each other.
+
+use decision::identity::Identity;
+use sqlx::{Any, AssertSqlSafe, Transaction};
+
+use super::super::{Repository, RepositoryError};
+use super::usage::{self, Counted, FileQuota};
+use super::{IDS_PER_STATEMENT, NEVER, placeholders, signed};
+
+/// How long nobody may hear of a pending file before it counts as given up. Whoever writes one says so in time.
+const GRACE_MS: i64 = 3_600_000;
+/// How long whoever marked a file deleted has to remove its blob before the sweep does.
+const REMOVAL_MS: i64 = 60_000;
+/// Expired files of a workspace that one who needs room puts out of sight at most.
+const MAKE_ROOM: i64 = 1000;
+
+/// What is known of a file when its blob is whole.
+#[derive(Debug, Clone)]
+pub struct StoredFile<'a> {
+    /// What its owner calls it.
+    pub filename: &'a str,
+    /// Its media type.
+    pub mime_type: &'a str,
+    /// What it is for, as the wire says it.
+    pub purpose: &'a str,
+    /// Bytes of its content.
+    pub size_bytes: u64,
+    /// SHA-256 of its content, lower-case hex.
+    pub sha256: &'a str,
+    /// When it stops being visible, and how that is reckoned.
+    pub expires: Expiry,
+}
+
+/// When a file stops being visible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    Never,
+    /// At this time, milliseconds since the epoch.
+    At(i64),
+    /// So many milliseconds after it was stored.
+    After(i64),
+}
+
+impl Repository {
+    /// Makes the row of a file whose bytes are yet to come.
+    pub async fn begin_file(&self, owner: &Identity, id: &str, quota: FileQuota) -> Result<Counted, RepositoryError> {
+        match self.try_begin_file(owner, id, quota).await? {
+            Counted::TooManyBytes | Counted::TooManyFiles if self.make_room(&owner.workspace).await? => {
+                self.try_begin_file(owner, id, quota).await
+            }
+            counted => Ok(counted),
+        }
+    }
+
+    async fn try_begin_file(&self, owner: &Identity, id: &str, quota: FileQuota) -> Result<Counted, RepositoryError> {
+        let now = self.clock.now_ms();
+        let mut change = self.pool.begin().await?;
+        if !usage::add_file(&mut change, &owner.workspace, quota).await? {
+            change.rollback().await?;
+            let used = self.file_usage(&owner.workspace).await?;
+            let full = used.files >= quota.max_files;
+            return Ok(if full { Counted::TooManyFiles } else { Counted::TooManyBytes });
+        }
+        sqlx::query(
+            "INSERT INTO files (id, user_id, workspace_id, state, filename, mime_type, purpose, size_bytes, sha256, \
+             created_at_ms, sweep_at_ms) VALUES ($1, $2, $3, 'pending', '', '', '', 0, '', $4, $5)",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(now)
+        .bind(now.saturating_add(GRACE_MS))
+        .execute(&mut *change)
+        .await?;
+        change.commit().await?;
+        Ok(Counted::Done)
+    }
+
+    /// Takes so many bytes more of the quota for a pending file, and says that it is still being written. With 0 only that.
+    pub async fn reserve_file(
+        &self,
+        owner: &Identity,
+        id: &str,
+        more: u64,
+        quota: FileQuota,
+    ) -> Result<Counted, RepositoryError> {
+        match self.try_reserve_file(owner, id, more, quota).await? {
+            Counted::TooManyBytes if self.make_room(&owner.workspace).await? => {
+                self.try_reserve_file(owner, id, more, quota).await
+            }
+            counted => Ok(counted),
+        }
+    }
+
+    async fn try_reserve_file(
+        &self,
+        owner: &Identity,
+        id: &str,
+        more: u64,
+        quota: FileQuota,
+    ) -> Result<Counted, RepositoryError> {
+        let more = signed(more);
+        let mut change = self.pool.begin().await?;
+        let done = sqlx::query(
+            "UPDATE files SET size_bytes = size_bytes + $2, sweep_at_ms = $3 WHERE id = $1 AND state = 'pending'",
+        )
+        .bind(id)
+        .bind(more)
+        .bind(self.clock.now_ms().saturating_add(GRACE_MS))
+        .execute(&mut *change)
+        .await?;
+        if done.rows_affected() == 0 {
+            change.rollback().await?;
+            return Ok(Counted::Gone);
+        }
+        if !usage::add_bytes(&mut change, &owner.workspace, more, quota).await? {
+            change.rollback().await?;
+            return Ok(Counted::TooManyBytes);
+        }
+        change.commit().await?;
+        Ok(Counted::Done)
+    }
+
+    /// Makes a pending file visible, now that its blob is whole. `reserved`: what it has taken of the quota. Answers with
+    /// the time it was stored at.
+    pub async fn store_file(
+        &self,
+        owner: &Identity,
+        id: &str,
+        file: &StoredFile<'_>,
+        reserved: u64,
+        quota: FileQuota,
+    ) -> Result<(Counted, i64), RepositoryError> {
+        match self.try_store_file(owner, id, file, reserved, quota).await? {
+            (Counted::TooManyBytes, _) if self.make_room(&owner.workspace).await? => {
+                self.try_store_file(owner, id, file, reserved, quota).await
+            }
+            counted => Ok(counted),
+        }
+    }
+
+    async fn try_store_file(
+        &self,
+        owner: &Identity,
+        id: &str,
+        file: &StoredFile<'_>,
+        reserved: u64,
+        quota: FileQuota,
+    ) -> Result<(Counted, i64), RepositoryError> {
+        let now = self.clock.now_ms();
+        let mut change = self.pool.begin().await?;
+        let done = sqlx::query(
+            "UPDATE files SET state = 'stored', filename = $2, mime_type = $3, purpose = $4, size_bytes = $5, \
+             sha256 = $6, created_at_ms = $7, sweep_at_ms = $8 WHERE id = $1 AND state = 'pending'",
+        )
+        .bind(id)
+        .bind(file.filename)
+        .bind(file.mime_type)
+        .bind(file.purpose)
+        .bind(signed(file.size_bytes))
+        .bind(file.sha256)
+        .bind(now)
+        .bind(file.expires.at(now).unwrap_or(NEVER))
+        .execute(&mut *change)
+        .await?;
+        if done.rows_affected() == 0 {
+            change.rollback().await?;
+            return Ok((Counted::Gone, now));
+        }
+        let more = signed(file.size_bytes).saturating_sub(signed(reserved));
+        if !usage::add_bytes(&mut change, &owner.workspace, more, quota).await? {
+            change.rollback().await?;
+            return Ok((Counted::TooManyBytes, now));
+        }
+        change.commit().await?;
+        Ok((Counted::Done, now))
+    }
+
+    /// Takes a visible file out of sight; its blob is the caller's to remove. `false` if there is no such file.
+    pub async fn delete_file(&self, owner: &Identity, id: &str) -> Result<bool, RepositoryError> {
+        let now = self.clock.now_ms();
+        let mut change = self.pool.begin().await?;
+        let taken = sqlx::query_as::<_, (String, i64)>(
+            "UPDATE files SET state = 'deleted', sweep_at_ms = $4 \
+             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND state = 'stored' AND sweep_at_ms > $5 \
+             RETURNING workspace_id, size_bytes",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(now.saturating_add(REMOVAL_MS))
+        .bind(now)
+        .fetch_optional(&mut *change)
+        .await?;
+        let deleted = taken.is_some();
+        usage::release(&mut change, taken).await?;
+        change.commit().await?;
+        Ok(deleted)
+    }
+
+    /// Takes a file back that its writer could not finish, or nobody waited for; its blob is the caller's to remove, and
+    /// then its row. One that is deleted already is fine.
+    pub async fn abandon_file(&self, id: &str) -> Result<(), RepositoryError> {
+        let mut change = self.pool.begin().await?;
+        let taken = sqlx::query_as::<_, (String, i64)>(
+            "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE id = $1 AND state <> 'deleted' \
+             RETURNING workspace_id, size_bytes",
+        )
+        .bind(id)
+        .bind(self.clock.now_ms().saturating_add(REMOVAL_MS))
+        .fetch_optional(&mut *change)
+        .await?;
+        usage::release(&mut change, taken).await?;
+        Ok(change.commit().await?)
+    }
+
+    /// Removes the rows of deleted files whose blobs are gone.
+    pub async fn forget_files(&self, ids: &[&str]) -> Result<(), RepositoryError> {
+        for some in ids.chunks(IDS_PER_STATEMENT) {
+            let ids = placeholders(1, some.len());
+            let sql = format!("DELETE FROM files WHERE state = 'deleted' AND id IN ({ids})");
+            let mut query = sqlx::query(AssertSqlSafe(sql));
+            for id in some {
+                query = query.bind(*id);
+            }
+            query.execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes all files of a workspace out of sight; their blobs are the sweep's to remove.
+    pub(in crate::repository) async fn delete_files_of_workspace(
+        &self,
+        change: &mut Transaction<'static, Any>,
+        workspace_id: &str,
+    ) -> Result<(), RepositoryError> {
+        // The usage first: who begins a file counts it there before there is a row of it.
+        sqlx::query("DELETE FROM file_usage WHERE workspace_id = $1").bind(workspace_id).execute(&mut **change).await?;
+        sqlx::query(
+            "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE workspace_id = $1 AND state <> 'deleted'",
+        )
+        .bind(workspace_id)
+        .bind(self.clock.now_ms())
+        .execute(&mut **change)
+        .await?;
+        Ok(())
+    }
+
+    /// Takes out of sight what has expired in a workspace, which until then counts against its quota. `false` if nothing
+    /// has.
+    async fn make_room(&self, workspace_id: &str) -> Result<bool, RepositoryError> {
+        let now = self.clock.now_ms();
+        let mut change = self.pool.begin().await?;
+        let sql = format!(
+            "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE state <> 'deleted' AND sweep_at_ms <= $2 \
+             AND id IN (SELECT id FROM files WHERE workspace_id = $1 AND state <> 'deleted' \
+             AND sweep_at_ms < {NEVER} AND sweep_at_ms <= $2 ORDER BY sweep_at_ms LIMIT {MAKE_ROOM}) \
+             RETURNING workspace_id, size_bytes"
+        );
+        let taken = sqlx::query_as::<_, (String, i64)>(AssertSqlSafe(sql))
+            .bind(workspace_id)
+            .bind(now)
+            .fetch_all(&mut *change)
+            .await?;
+        let any = !taken.is_empty();
+        usage::release(&mut change, taken).await?;
+        change.commit().await?;
+        Ok(any)
+    }
+}
+
+impl Expiry {
+    /// The time itself, for a file stored `now`.
+    pub fn at(self, now: i64) -> Option<i64> {
+        match self {
+            Self::Never => None,
+            Self::At(at) => Some(at),
+            Self::After(time) => Some(now.saturating_add(time)),
+        }
+    }
+}
