@@ -22,6 +22,7 @@ use crate::repository::{Repository, RepositoryError};
 use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
+use crate::stored::StoredResponses;
 use crate::telemetry::Metrics;
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
@@ -80,6 +81,7 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct App {
     services: Arc<Services>,
+    stored: StoredResponses,
     listener: Listener,
     limits: ListenerLimits,
     poll: Duration,
@@ -119,12 +121,14 @@ impl App {
             background.spawn(work);
             reaper
         });
+        let stored = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
         let engine = Arc::new(Engine {
             models: models.clone(),
             reaper,
             clock: Arc::clone(&parts.clock),
             ids: Arc::clone(&parts.ids),
             limits: config.tool_loop,
+            stored: (!config.stored.retention.is_zero()).then(|| stored.clone()),
             memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
@@ -153,7 +157,7 @@ impl App {
         let limits =
             ListenerLimits { max_connections: config.http.max_connections, header_timeout: config.http.header_timeout };
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
-        Ok(Self { services, listener, limits, poll, drain_timeout, requests, background })
+        Ok(Self { services, stored, listener, limits, poll, drain_timeout, requests, background })
     }
 
     /// Where it listens.
@@ -167,6 +171,7 @@ impl App {
         let repository = self.services.repository.clone();
         let policy = Arc::clone(&self.services.policy);
         self.background.spawn(policy.keep_fresh(self.poll, ending.stop.clone()));
+        self.background.spawn(self.stored.sweep(ending.stop.clone()));
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
         stop.await;

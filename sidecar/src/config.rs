@@ -26,6 +26,7 @@ use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
+use crate::stored::StoredLimits;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -77,6 +78,8 @@ pub struct Config {
     pub files: Option<FilesConfig>,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
+    /// What is kept of answers that callers may go on from.
+    pub stored: StoredLimits,
     /// Patience with models.
     pub upstream: ModelLimits,
     /// Limits of the sidecar's listener.

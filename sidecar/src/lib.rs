@@ -8,6 +8,7 @@
 //! - [`files`] keeps what callers uploaded and what code made.
 //! - [`repository`] keeps users, workspaces, keys, policies and the rows of files; [`policy`] publishes what decisions need
 //!   of them.
+//! - [`stored`] keeps answers that a later request may go on from.
 //! - [`keys`], [`private`] files, [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
 pub mod app;
@@ -23,6 +24,7 @@ pub mod policy;
 pub mod private;
 pub mod repository;
 pub mod sandbox;
+pub mod stored;
 pub mod telemetry;
 pub mod tool_loop;
 pub mod upstream;

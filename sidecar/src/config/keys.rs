@@ -205,6 +205,12 @@ keys! {
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
     FILES_ENABLED: "files.enabled", Kind::Bool, Some("true"),
         "Whether files are served and kept. Off, their routes answer 404.";
+    RESPONSES_RETENTION_HOURS: "responses.retention_hours", Kind::Integer(0, 876_000), Some("720"),
+        "How long callers of the Responses wire can go on from an answer given here by its id (`previous_response_id`, `item_reference`), unless they send `store: false`. 0 keeps none.";
+    RESPONSES_MAX_BYTES: "responses.max_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
+        "Longest answer, with the `input` it answers, that is kept; and the longest conversation that is put together from kept ones.";
+    RESPONSES_WORKSPACE_MAX_BYTES: "responses.workspace_max_bytes", Kind::Integer(1024, BYTES_MAX), Some("268435456"),
+        "Kept of one workspace's answers, together; the oldest make room.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),
         "Where blobs are kept: `file://FOLDER`, inside `data_dir` when it is relative, or `memory://`, which forgets them when the sidecar ends.";
     FILES_MAX_BYTES: "files.max_bytes", Kind::Integer(1, BYTES_MAX), Some("536870912"),

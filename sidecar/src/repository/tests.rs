@@ -159,3 +159,5 @@ async fn twenty_writers_at_once_all_succeed_and_are_all_counted() {
     let page = repository.workspaces("w04", 3).await.unwrap();
     assert_eq!(page.iter().map(|workspace| workspace.id.as_str()).collect::<Vec<_>>(), ["w05", "w06", "w07"]);
 }
+
+mod responses;
