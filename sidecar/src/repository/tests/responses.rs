@@ -46,7 +46,7 @@ async fn a_kept_answer_is_found_by_its_owner_until_it_expires() {
         assert_eq!(repository.response_of_item(&other, "item_of_a").await.unwrap(), None);
     }
     assert_eq!(repository.forget_expired_responses().await.unwrap(), 0);
-    clock.0.fetch_add(10, Ordering::SeqCst);
+    clock.turn(10);
     assert_eq!(repository.response(&ann, "a").await.unwrap(), None);
     assert_eq!(repository.forget_expired_responses().await.unwrap(), 1);
     assert_eq!(usage(&repository, "team").await, (0, 0));
@@ -61,7 +61,7 @@ async fn the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses() {
     let never = i64::MAX;
     repository.put_response(&bob, &response("theirs", 90, never), 100).await.unwrap();
     for id in ["one", "two", "three"] {
-        clock.0.fetch_add(1, Ordering::SeqCst);
+        clock.turn(1);
         repository.put_response(&ann, &response(id, 40, never), 100).await.unwrap();
     }
     let kept = async |owner: &Identity, id: &str| repository.response(owner, id).await.unwrap().is_some();
