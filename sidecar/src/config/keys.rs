@@ -171,6 +171,10 @@ keys! {
         "Standard output and standard error each, towards model and client.";
     TOOL_LOOP_MAX_ERROR_BYTES: "tool_loop.max_error_bytes", Kind::Integer(256, 1 << 26), Some("262144"),
         "What a provider says about a failure.";
+    TOOL_LOOP_FILE_TIMEOUT_MS: "tool_loop.file_timeout_ms", Kind::Integer(100, HOUR_MS), Some("120000"),
+        "Longest time for all files of a request on their way into its session, and again for those of one call on their way out.";
+    TOOL_LOOP_MAX_INLINE_IMAGE_BYTES: "tool_loop.max_inline_image_bytes", Kind::Integer(0, 1 << 30), Some("4194304"),
+        "Images that an answer on the Responses wire shows in itself, together; further ones it shows by their address.";
     TOOL_LOOP_MAX_QUEUED_CHUNKS: "tool_loop.max_queued_chunks", Kind::Integer(1, 4096), Some("16"),
         "Pieces of an answer that wait for a slow client.";
     TOOL_LOOP_MEMORY_MAX_AGE_MS: "tool_loop.memory.max_age_ms", Kind::Integer(0, 24 * HOUR_MS), Some("900000"),

@@ -292,6 +292,7 @@ async fn code_turn(
         forward_headers: headers,
         body: body.bytes,
         named,
+        seeds: Vec::new(),
         run,
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),

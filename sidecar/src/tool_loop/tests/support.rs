@@ -189,6 +189,7 @@ impl Bench {
             ids: Arc::new(CountingIds::default()),
             limits,
             stored: None,
+            files: None,
             memory: Arc::new(Memory::new(limits.memory)),
             tasks,
         };
@@ -259,6 +260,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
         ]),
         body: body.to_string().into(),
         named: Named::default(),
+        seeds: Vec::new(),
         run: Run {
             dialect: Dialect::Native,
             claimed: vec![declaration],
