@@ -127,6 +127,7 @@ impl App {
             reaper
         });
         let stored = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
+        let files = open_files(config, &parts, &repository, &requests)?;
         let engine = Arc::new(Engine {
             models: models.clone(),
             reaper,
@@ -134,13 +135,13 @@ impl App {
             ids: Arc::clone(&parts.ids),
             limits: config.tool_loop,
             stored: (!config.stored.retention.is_zero()).then(|| stored.clone()),
+            files: files.clone(),
             memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
         let listener = Listener::bind(&config.sidecar_listen)
             .await
             .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
-        let files = open_files(config, &parts, &repository, &requests)?;
         let services = Arc::new(Services {
             filter_config: config.filter_config(&hop_secret),
             hop_secret,

@@ -117,6 +117,8 @@ keys! {
         "With `http`: longest time of a call that runs no code.";
     SANDBOX_EXECUTE_GRACE_MS: "sandbox.execute_grace_ms", Kind::Integer(0, HOUR_MS), Some("10000"),
         "With `http`: what an execution gets on top of the time granted to the code, for the server to answer in.";
+    SANDBOX_FILE_TIMEOUT_MS: "sandbox.file_timeout_ms", Kind::Integer(10, HOUR_MS), Some("300000"),
+        "With `http`: longest time of one file on its way in or out.";
     SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
         "With `http`: longest answer that is read.";
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
@@ -169,6 +171,10 @@ keys! {
         "Standard output and standard error each, towards model and client.";
     TOOL_LOOP_MAX_ERROR_BYTES: "tool_loop.max_error_bytes", Kind::Integer(256, 1 << 26), Some("262144"),
         "What a provider says about a failure.";
+    TOOL_LOOP_FILE_TIMEOUT_MS: "tool_loop.file_timeout_ms", Kind::Integer(100, HOUR_MS), Some("120000"),
+        "Longest time for all files of a request on their way into its session, and again for those of one call on their way out.";
+    TOOL_LOOP_MAX_INLINE_IMAGE_BYTES: "tool_loop.max_inline_image_bytes", Kind::Integer(0, 1 << 30), Some("4194304"),
+        "Images that an answer on the Responses wire shows in itself, together; further ones it shows by their address.";
     TOOL_LOOP_MAX_QUEUED_CHUNKS: "tool_loop.max_queued_chunks", Kind::Integer(1, 4096), Some("16"),
         "Pieces of an answer that wait for a slow client.";
     TOOL_LOOP_MEMORY_MAX_AGE_MS: "tool_loop.memory.max_age_ms", Kind::Integer(0, 24 * HOUR_MS), Some("900000"),

@@ -189,6 +189,7 @@ impl Bench {
             ids: Arc::new(CountingIds::default()),
             limits,
             stored: None,
+            files: None,
             memory: Arc::new(Memory::new(limits.memory)),
             tasks,
         };
