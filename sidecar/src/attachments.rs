@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::extract::Extractor;
 use crate::files::name::Names;
 use crate::files::{FileRecord, Files, Staged};
-use crate::wire::references::{Part, Place, References, Spelled, What, spell_new};
+use crate::wire::references::{self, Part, Place, References, Spelled, What, spell_new};
 use crate::wire::splice::Splice;
 
 pub use error::AttachmentError;
@@ -156,12 +156,8 @@ fn named(found: &References) -> impl Iterator<Item = (&str, &str)> {
 /// A list of ids cannot be half here and half at the provider, and what stands in one must be shown somewhere.
 fn check_containers(found: &References, to_run: bool) -> Result<(), Problem> {
     if to_run {
-        let Some(param) = found.containers.iter().find_map(|list| list.foreign.as_ref()) else { return Ok(()) };
-        let message = format!(
-            "`{param}` is no file of this gateway, and the code of this request runs here: upload the file to the \
-             gateway's `/v1/files`"
-        );
-        return Err(Problem::invalid(message).with_param(param));
+        let foreign = found.containers.iter().find_map(|list| list.foreign.as_deref());
+        return foreign.map_or(Ok(()), |param| Err(references::foreign(param)));
     }
     match found.containers.iter().find_map(|list| list.ids.first()) {
         Some((_, param)) if !found.can_show_containers() => {

@@ -7,13 +7,10 @@ use decision::config::ModelInput::{Image, Pdf, Text};
 use decision::problem::ProblemKind;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::files::{FileStore, FilesLimits, NewFile, Purpose, StoreTarget};
-use crate::ids::SystemIds;
-use crate::repository::{Database, Repository};
+use crate::files::{NewFile, Purpose};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n and so on";
 const PDF: &[u8] = b"%PDF-1.4 and so on";
@@ -23,7 +20,7 @@ const CSV: &[u8] = b"a,b\n1,\"2\"\n";
 struct Fixture {
     attachments: Attachments,
     files: Files,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 fn ann() -> Identity {
@@ -32,22 +29,10 @@ fn ann() -> Identity {
 
 async fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let database = Database::Sqlite(folder.path().join("test.db"));
-    let repository = Repository::open(&database, Arc::new(SystemClock)).await.unwrap();
-    let store = FileStore::open(&StoreTarget::Local(folder.path().join("files")), TaskTracker::new()).unwrap();
-    let limits = FilesLimits {
-        max_bytes: 1 << 30,
-        output_max_files: 1,
-        output_max_bytes: 1,
-        retention: None,
-        workspace_max_bytes: 1 << 40,
-        workspace_max_files: 1000,
-        max_concurrent_uploads: 8,
-    };
-    let files = Files::new(repository, store, Arc::new(SystemIds), limits, TaskTracker::new());
+    let files = Files::in_folder(folder.path(), Arc::new(SystemClock)).await;
     let limits =
         AttachmentLimits { inline_max_bytes: 1 << 20, inline_max_request_bytes: 3 << 19, text_max_chars: 1000 };
-    Fixture { attachments: Attachments { files: Some(files.clone()), extractor: None, limits }, files, _folder: folder }
+    Fixture { attachments: Attachments { files: Some(files.clone()), extractor: None, limits }, files, folder: folder }
 }
 
 impl Fixture {
@@ -387,7 +372,7 @@ async fn bytes_arrive_whole_and_no_more_is_held_than_there_is_room_for() {
 async fn a_file_whose_bytes_are_gone_fails_the_request_and_tells_nothing_of_the_store() {
     let fixture = fixture().await;
     let id = fixture.store("a.png", PNG).await;
-    let store = fixture._folder.path().join("files");
+    let store = fixture.folder.path().join("files");
     std::fs::remove_dir_all(&store).unwrap();
     let problem =
         fixture.resolve(ApiFormat::Messages, &messages(json!([document(&id)])), Recipient::Provider, ALL).await;

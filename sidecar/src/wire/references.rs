@@ -251,6 +251,20 @@ impl Finder<'_> {
     }
 }
 
+/// An id of a file of ours, well formed or not, under either of its names.
+pub fn is_ours(id: &str) -> bool {
+    own_id(id).is_some()
+}
+
+/// A file that is none of ours, named for a container that is here.
+pub fn foreign(param: &str) -> Problem {
+    let message = format!(
+        "`{param}` is no file of this gateway, and the code of this request runs here: upload the file to the \
+         gateway's `/v1/files`"
+    );
+    Problem::invalid(message).with_param(param)
+}
+
 /// The id of the file itself, if this is an id of ours.
 fn own_id(id: &str) -> Option<String> {
     let [file, in_container] = OWN_FILES;

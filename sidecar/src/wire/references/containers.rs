@@ -4,13 +4,11 @@
 use std::ops::Range;
 
 use decision::problem::Problem;
+use decision::request::Keyword;
 use serde_json::value::RawValue;
 
 use super::{Finder, object, own_id};
 use crate::wire::json::{Fields, inside_array, span};
-
-/// The code tool that has such a list.
-const TOOL: &str = "code_interpreter";
 
 /// The list of one tool.
 #[derive(Debug)]
@@ -39,7 +37,7 @@ pub(super) struct Opening {
 pub(super) fn find(fields: &Fields<'_>, finder: &mut Finder<'_>) -> Result<Vec<ContainerFiles>, Problem> {
     let mut found = Vec::new();
     finder.each(fields.get("tools"), "tools", |finder, _, tool, param| {
-        if tool.read::<String>("type").as_deref() != Some(TOOL) {
+        if tool.read::<String>("type").as_deref().and_then(Keyword::parse).is_none() {
             return Ok(());
         }
         let Some(list) = object(tool, "container").get("file_ids") else { return Ok(()) };
