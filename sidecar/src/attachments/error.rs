@@ -12,14 +12,14 @@ const MAX_ID_CHARS: usize = 64;
 #[derive(Debug)]
 pub struct AttachmentError {
     /// What its caller may know.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
     /// What happened, if it is not all in the problem.
     pub cause: Option<FilesError>,
 }
 
 impl From<Problem> for AttachmentError {
     fn from(problem: Problem) -> Self {
-        Self { problem, cause: None }
+        Self { problem: Box::new(problem), cause: None }
     }
 }
 
@@ -41,7 +41,7 @@ impl From<FilesError> for AttachmentError {
                 Problem::new(ProblemKind::Internal, Origin::Storage, message)
             }
         };
-        Self { problem, cause: Some(error) }
+        Self { problem: Box::new(problem), cause: Some(error) }
     }
 }
 

@@ -32,7 +32,7 @@ async fn fixture() -> Fixture {
     let files = Files::in_folder(folder.path(), Arc::new(SystemClock)).await;
     let limits =
         AttachmentLimits { inline_max_bytes: 1 << 20, inline_max_request_bytes: 3 << 19, text_max_chars: 1000 };
-    Fixture { attachments: Attachments { files: Some(files.clone()), extractor: None, limits }, files, folder: folder }
+    Fixture { attachments: Attachments { files: Some(files.clone()), extractor: None, limits }, files, folder }
 }
 
 impl Fixture {
@@ -62,7 +62,7 @@ impl Fixture {
         inputs: &[ModelInput],
     ) -> Result<Resolved, Problem> {
         let asked = Asked { owner: &ann(), wire, body: body.to_string().into(), recipient, inputs };
-        self.attachments.resolve(asked, &mut |_| Ok(())).await.map_err(|error| error.problem)
+        self.attachments.resolve(asked, &mut |_| Ok(())).await.map_err(|error| *error.problem)
     }
 
     /// The body that a provider gets.
@@ -365,7 +365,7 @@ async fn bytes_arrive_whole_and_no_more_is_held_than_there_is_room_for() {
     assert_eq!(most, (body.len() + resolved.body.len()) as u64, "all that was held was asked for");
     let mut room = |held| if held < most { Ok(()) } else { Err(Problem::bodies_full()) };
     let full = fixture.attachments.resolve(asked(), &mut room).await;
-    assert_eq!(full.unwrap_err().problem, Problem::bodies_full());
+    assert_eq!(*full.unwrap_err().problem, Problem::bodies_full());
 }
 
 #[tokio::test]

@@ -242,7 +242,7 @@ keys! {
     FILES_TEXT_MAX_CHARS: "files.text_max_chars", Kind::Integer(1, 1 << 26), Some("262144"),
         "Longest text of one file that is put into a request to a model, characters. A longer one is treated like a file over `files.inline_max_bytes`.";
     FILES_EXTRACTION: "files.extraction", Kind::Bool, Some("true"),
-        "Whether PDFs, Word, Excel and PowerPoint files and web pages are read as text for models that do not take them (`models[].inputs`). Off, such a model is told that the file could not be read.";
+        "Whether PDFs, Office files (docx, xlsx, pptx) and web pages are read as text for models that do not take them (`models[].inputs`). Off, such a model is told that the file could not be read.";
     FILES_EXTRACTION_TIMEOUT_MS: "files.extraction_timeout_ms", Kind::Integer(100, 600_000), Some("10000"),
         "Longest time of reading one document as text; all documents of a request get four times as much.";
     FILES_EXTRACTION_MAX_BYTES: "files.extraction_max_bytes", Kind::Integer(1024, 1 << 30), Some("33554432"),

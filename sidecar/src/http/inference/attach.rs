@@ -45,7 +45,7 @@ pub(super) async fn give(
 }
 
 fn refused(error: AttachmentError, forward: &Forward) -> Refusal {
-    let refusal = Refusal::in_vocabulary(error.problem, forward.vocabulary);
+    let refusal = Refusal::in_vocabulary(*error.problem, forward.vocabulary);
     match error.cause {
         Some(cause) => refusal.caused_by(cause),
         None => refusal,

@@ -53,15 +53,12 @@ fn read(list: &RawValue, param: &str, finder: &mut Finder<'_>) -> Result<Option<
     let (mut ids, mut kept, mut foreign) = (Vec::new(), Vec::new(), None);
     for (position, entry) in entries.into_iter().enumerate() {
         let param = format!("{param}[{position}]");
-        match serde_json::from_str::<String>(entry.get()).ok().as_deref().and_then(own_id) {
-            Some(id) => {
-                finder.count(&param)?;
-                ids.push((id, param));
-            }
-            None => {
-                foreign.get_or_insert(param);
-                kept.push(entry.get());
-            }
+        if let Some(id) = serde_json::from_str::<String>(entry.get()).ok().as_deref().and_then(own_id) {
+            finder.count(&param)?;
+            ids.push((id, param));
+        } else {
+            foreign.get_or_insert(param);
+            kept.push(entry.get());
         }
     }
     let kept = format!("[{}]", kept.join(","));
