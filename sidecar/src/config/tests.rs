@@ -123,7 +123,6 @@ models:
   - {match: "*", provider: nobody}
   - {match: "gpt-*", provider: three}
   - {provider: three, wires: []}
-  - {match: "o*", provider: three, inputs: [image, sound, image]}
 "#;
     let pairs = [
         ("OTARI_LOG_FORMAT", "xml"),
@@ -153,9 +152,6 @@ models:
             models[2]: this rule never counts: models[0] matches every model; move it above that
             models[2].match: write a model's name; `*` stands for any text
             models[2].wires: `a list`: write a list with some of messages, chat_completions, responses
-            models[3]: this rule never counts: models[0] matches every model; move it above that
-            models[3].inputs: `sound`: write a list with some of text, image, pdf
-            models[3].inputs: `image`: name each once
             listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
             database_url: `(hidden)`: write sqlite, or the URL of a PostgreSQL database, as in postgres://user:password@host:5432/name
             max_body_bytes: `12`: write a whole number from 1024 to 1073741824
@@ -174,6 +170,22 @@ models:
     );
     let problems = Config::parse(text, &env(&pairs)).unwrap_err();
     assert!(problems.iter().all(|problem| !problem.to_string().contains("secret-value")));
+}
+
+#[test]
+fn a_list_of_words_names_each_once() {
+    let text = r#"
+providers: {one: {type: openai}}
+models: [{match: a, provider: one, inputs: [image, sound, image]}, {match: b, provider: one, inputs: [text]}]
+"#;
+    check(
+        text,
+        &[],
+        expect![[r"
+            models[0].inputs: `sound`: write a list with some of text, image, pdf
+            models[0].inputs: `image`: name each once
+        "]],
+    );
 }
 
 #[test]

@@ -285,8 +285,11 @@ fn object<'a>(fields: &Fields<'a>, name: &str) -> Fields<'a> {
 
 /// `,"name":value` for each member but those.
 fn others(fields: &Fields<'_>, but: &[&str]) -> String {
-    let kept = fields.0.iter().filter(|(name, _)| !but.contains(&&**name));
-    kept.map(|(name, value)| format!(",{}:{}", quoted(name), value.get())).collect()
+    let mut kept = String::new();
+    for (name, value) in fields.0.iter().filter(|(name, _)| !but.contains(&&**name)) {
+        kept.extend([",", &quoted(name), ":", value.get()]);
+    }
+    kept
 }
 
 /// The one member, in the same form.
