@@ -42,7 +42,7 @@ pub(super) async fn content(
     let (status, range) = match wanted(&head.headers, &etag, file.size_bytes) {
         Wanted::Whole => (StatusCode::OK, 0..file.size_bytes),
         Wanted::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Wanted::Known => return Ok(not_modified(&etag)?),
+        Wanted::Known => return not_modified(&etag),
         Wanted::Unsatisfiable => return Err(Refusal::unsatisfiable(file.size_bytes)),
     };
     let mut headers = headers(&file, &etag)?;

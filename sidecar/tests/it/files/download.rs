@@ -127,6 +127,28 @@ async fn no_name_of_a_file_writes_a_header_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_download_under_way_ends_whole_or_broken_when_its_file_is_deleted() {
+    let sidecar = start().await;
+    // More than sockets and queues hold.
+    let content: Vec<u8> = content().into_iter().cycle().take(32 << 20).collect();
+    let path = path(&sidecar, Form::default().named("a.bin", &content)).await;
+    let mut open = sidecar.call("GET", &path).open().await;
+    let mut bytes = open.piece().await.unwrap().unwrap().to_vec();
+    let deleted = sidecar.call("DELETE", path.trim_end_matches("/content")).send().await;
+    assert_eq!((open.status, deleted.status), (200, 200));
+    assert_eq!(sidecar.call("GET", &path).send().await.status, 404);
+    let ended = loop {
+        match open.piece().await {
+            Ok(Some(piece)) => bytes.extend_from_slice(&piece),
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+    };
+    assert!(bytes == content[..bytes.len()]);
+    assert!(!ended || bytes.len() == content.len(), "{} bytes came as if they were all", bytes.len());
+}
+
+#[tokio::test]
 async fn a_lost_blob_is_a_500_and_never_a_short_answer() {
     let sidecar = start().await;
     let path = path(&sidecar, Form::default().named("a.bin", &content())).await;
