@@ -62,6 +62,9 @@ pub struct Metrics {
     turns: Counter,
     code_runs: Counter,
     body_bytes: Gauge<u64, AtomicU64>,
+    swept: Family<SweptLabels, Counter>,
+    sweeps: Family<SweepLabels, Counter>,
+    sweep_durations: Histogram,
     policy_version: Gauge<u64, AtomicU64>,
     sandbox_available: Gauge,
 }
@@ -92,6 +95,16 @@ struct DisagreementLabels {
     snapshot: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SweptLabels {
+    what: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SweepLabels {
+    end: &'static str,
+}
+
 impl Metrics {
     /// Registers everything.
     pub fn new() -> Self {
@@ -114,6 +127,12 @@ impl Metrics {
         registry.register("sidecar_code_runs", "Pieces of code handed to the sandbox", code_runs.clone());
         let body_bytes = Gauge::default();
         registry.register("sidecar_buffered_bytes", "Bytes of request bodies held", body_bytes.clone());
+        let swept = Family::default();
+        registry.register("sidecar_files_swept", "Files and blobs that the sweep removed, or failed to", swept.clone());
+        let sweeps = Family::default();
+        registry.register("sidecar_sweeps", "Sweeps over files", sweeps.clone());
+        let sweep_durations = duration_histogram();
+        registry.register("sidecar_sweep_duration_seconds", "Time of a sweep over files", sweep_durations.clone());
         let policy_version = Gauge::default();
         registry.register("policy_version", "Version of the policy snapshot", policy_version.clone());
         let sandbox_available = Gauge::default();
@@ -128,6 +147,9 @@ impl Metrics {
             turns,
             code_runs,
             body_bytes,
+            swept,
+            sweeps,
+            sweep_durations,
             policy_version,
             sandbox_available,
         }
@@ -164,6 +186,15 @@ impl Metrics {
     /// So many bytes of request bodies are held.
     pub fn observe_bodies(&self, bytes: u64) {
         self.body_bytes.set(bytes);
+    }
+
+    /// A sweep over files has ended, well or not, after it removed so much of each kind.
+    pub fn swept(&self, counts: &[(&'static str, u64)], well: bool, elapsed: Duration) {
+        for (what, count) in counts {
+            self.swept.get_or_create(&SweptLabels { what }).inc_by(*count);
+        }
+        self.sweeps.get_or_create(&SweepLabels { end: if well { "done" } else { "failed" } }).inc();
+        self.sweep_durations.observe(elapsed.as_secs_f64());
     }
 
     /// The snapshot stands so.
