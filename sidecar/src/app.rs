@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decision::config::IdentityConfig;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
-use crate::files::{FileStore, Files, StoreError};
+use crate::files::{FileStore, Files, FilesError, StoreError, Sweeper};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
 use crate::http::{BodyBudget, Services, router};
 use crate::ids::IdSource;
@@ -22,7 +23,7 @@ use crate::repository::{Repository, RepositoryError};
 use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
-use crate::telemetry::Metrics;
+use crate::telemetry::{self, Metrics};
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
 
@@ -62,6 +63,9 @@ pub enum AppError {
     /// The store of files.
     #[error("files.url: the store cannot be opened")]
     Files(#[source] StoreError),
+    /// A sweep over files.
+    #[error("the files could not be swept")]
+    Sweep(#[source] FilesError),
     /// The client of a contract-v1 server.
     #[error("the sandbox's client cannot be set up")]
     RemoteSandbox(#[source] HttpSettingsError),
@@ -83,10 +87,11 @@ pub struct App {
     listener: Listener,
     limits: ListenerLimits,
     poll: Duration,
+    sweep_interval: Option<Duration>,
     drain_timeout: Duration,
     /// Connections and code turns: what a drain waits for.
     requests: TaskTracker,
-    /// What serves them: accept loop, snapshot, reaper.
+    /// What serves them: accept loop, snapshot, sweep, reaper.
     background: TaskTracker,
 }
 
@@ -154,7 +159,8 @@ impl App {
         let limits =
             ListenerLimits { max_connections: config.http.max_connections, header_timeout: config.http.header_timeout };
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
-        Ok(Self { services, listener, limits, poll, drain_timeout, requests, background })
+        let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
+        Ok(Self { services, listener, limits, poll, sweep_interval, drain_timeout, requests, background })
     }
 
     /// Where it listens.
@@ -168,6 +174,10 @@ impl App {
         let repository = self.services.repository.clone();
         let policy = Arc::clone(&self.services.policy);
         self.background.spawn(policy.keep_fresh(self.poll, ending.stop.clone()));
+        if let Some(files) = self.services.files.clone() {
+            let sweeper = Sweeper::new(&files, self.services.metrics.clone());
+            self.background.spawn(look_after(files, sweeper, self.sweep_interval, ending.stop.clone()));
+        }
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
         stop.await;
@@ -217,16 +227,27 @@ fn make_data_dir(config: &Config) -> Result<(), AppError> {
         .map_err(|source| AppError::DataDir { path: config.data_dir.clone(), source })
 }
 
-fn open_files(
+/// Opens the files of this config; `None` when they are off. `tasks`: where uploads run, for a drain to wait for.
+pub fn open_files(
     config: &Config,
     parts: &Parts,
     repository: &Repository,
-    requests: &TaskTracker,
+    tasks: &TaskTracker,
 ) -> Result<Option<Files>, AppError> {
     let Some(files) = &config.files else { return Ok(None) };
-    let store = FileStore::open(&files.store, requests.clone()).map_err(AppError::Files)?;
+    let store = FileStore::open(&files.store, tasks.clone()).map_err(AppError::Files)?;
     let (repository, ids, limits) = (repository.clone(), Arc::clone(&parts.ids), files.limits.clone());
-    Ok(Some(Files::new(repository, store, ids, limits, requests.clone())))
+    Ok(Some(Files::new(repository, store, ids, limits, tasks.clone())))
+}
+
+/// What files need besides requests: a store that is known to be theirs, and the sweep.
+async fn look_after(files: Files, sweeper: Sweeper, every: Option<Duration>, stop: CancellationToken) {
+    if let Some(Err(error)) = stop.run_until_cancelled(files.mark_store()).await {
+        tracing::error!(error = telemetry::chain(&error), "files.url: the store does not answer");
+    }
+    if let Some(every) = every {
+        sweeper.run(every, stop).await;
+    }
 }
 
 async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {

@@ -58,6 +58,23 @@ fn an_empty_file_is_all_defaults() {
 }
 
 #[test]
+fn files_can_be_off_and_so_can_their_sweep() {
+    let files = |text: &str| Config::parse(text, &Environment::default()).unwrap().files;
+    assert!(files("files: {enabled: false}").is_none());
+    assert_eq!(files("files: {sweep_interval_sec: 0}").unwrap().sweep_interval, None);
+    assert_eq!(files("files: {url: \"memory://\"}").unwrap().store, StoreTarget::Memory);
+    assert_eq!(files("files: {url: \"file:///srv/blobs\"}").unwrap().store, StoreTarget::Local("/srv/blobs".into()));
+    check(
+        r#"files: {enabled: false, url: "ftp://user:canary@host/x", max_bytes: 0}"#,
+        &[],
+        expect![[r"
+            files.url: `ftp://(hidden)@host/x`: write file://FOLDER or memory://
+            files.max_bytes: `0`: write a whole number from 1 to 1099511627776
+        "]],
+    );
+}
+
+#[test]
 fn one_workspace_gets_a_share_of_the_sessions() {
     let share = |text: &str| Config::parse(text, &Environment::default()).unwrap().sandbox.max_sessions_per_workspace;
     assert_eq!(share(""), 8);
@@ -137,7 +154,7 @@ models:
             lissten: no such key; did you mean `listen`?
             data_dirr: no such key; did you mean `data_dir`?
             api_key: no such key; take it out (docs/configuration.md lists all keys)
-            files: `5`: write a mapping with enabled, url, max_bytes, workspace_max_bytes, workspace_max_files, max_concurrent_uploads, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
+            files: `5`: write a mapping with enabled, url, max_bytes, upload_deadline_ms, workspace_max_bytes, workspace_max_files, max_concurrent_uploads, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
             providers.Bad Name: `Bad Name`: name it with a-z, 0-9, _ and -, at most 40 of them
             providers.one.api_key: no such key; keys do not belong in this file: write `api_key_env` and a variable's name
             providers.one.base_url: write the server's address, such as "http://127.0.0.1:11434"
