@@ -84,6 +84,10 @@ async fn a_range_is_given_exactly_and_one_beyond_the_end_refused() {
         vendor.refused(&beyond, 416, "invalid_request_error");
         assert_eq!(beyond.header("content-range"), Some(&*format!("bytes */{}", content.len())));
     }
+    for range in ["bytes=0-0", "bytes=999999999-"] {
+        let head = sidecar.call("HEAD", &path).header("range", range).send().await;
+        assert_eq!((head.status, head.header("content-length")), (200, Some(&*content.len().to_string())));
+    }
     for odd in ["bytes=2-1", "bytes=0-1,4-5", "lines=1-2", "bytes=x"] {
         let whole = get(&sidecar, &path, &[("range", odd)]).await;
         assert!(whole.status == 200 && whole.body == content, "{odd}");
