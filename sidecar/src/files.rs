@@ -8,6 +8,7 @@ mod id;
 pub mod name;
 mod record;
 mod store;
+mod sweeper;
 mod target;
 mod upload;
 
@@ -31,6 +32,7 @@ use crate::telemetry;
 pub use id::FileId;
 pub use record::{Cursor, FileRecord, ListQuery, NewFile, Order, Page, Purpose, Staged};
 pub use store::{FileStore, StoreError};
+pub use sweeper::{SweepReport, Sweeper};
 pub use target::{StoreOptions, StoreTarget};
 pub use upload::Upload;
 
@@ -263,7 +265,13 @@ impl Inside {
 
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Files").field("store", &self.inside.store).field("limits", &self.inside.limits).finish()
+        self.inside.fmt(f)
+    }
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("store", &self.store).field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 

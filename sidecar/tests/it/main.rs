@@ -18,4 +18,5 @@ mod relay;
 mod sandbox;
 mod snapshot;
 mod support;
+mod sweep;
 mod tools;
