@@ -191,10 +191,10 @@ models:
 
 #[test]
 fn a_list_of_words_names_each_once() {
-    let text = r#"
+    let text = r"
 providers: {one: {type: openai}}
 models: [{match: a, provider: one, inputs: [image, sound, image]}, {match: b, provider: one, inputs: [text]}]
-"#;
+";
     check(
         text,
         &[],
