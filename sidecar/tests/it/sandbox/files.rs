@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sidecar::sandbox::{
-    FileSource, FileStamp, Listing, MAX_LISTED, SandboxBackend as _, SandboxError, SessionId, WorkspacePath,
+    EditorCommand, FileSource, FileStamp, Listing, MAX_LISTED, SandboxBackend as _, SandboxError, SessionId,
+    WorkspacePath,
 };
 
 use super::bombs::MIB;
@@ -75,6 +76,23 @@ open('a b é.csv', 'a').write('3,4\\n'); os.rename('deep/er/long', 'deep/long');
     assert!(matches!(place.put(&session, "a", b"").await, Err(SandboxError::UnknownSession)));
     place.destroy(&other).await;
     place.assert_clean();
+}
+
+#[tokio::test]
+async fn the_directory_of_openai_s_service_is_the_workspace() {
+    let place = start().await;
+    let session = place.session().await;
+    place.put(&session, "in.txt", b"in").await.unwrap();
+    let code = "import os\nn = open('/mnt/data/out.txt', 'w').write(open('/mnt/data/in.txt').read())\nos.path.realpath('/mnt/data')";
+    assert_eq!(place.output(&session, code).await, "'/workspace'\n");
+    assert_eq!(place.names(&session).await, ["in.txt", "out.txt"]);
+    let create = EditorCommand::Create { path: "/mnt/data/edited.txt".to_owned(), text: "x".to_owned() };
+    let edited = place.edit(&session, create).await;
+    assert_eq!(edited.return_code, 0, "{edited:?}");
+    assert_eq!(place.get(&session, "edited.txt").await.unwrap(), b"x");
+    let moved = place.bash(&session, "rm /mnt/data; ln -sfn /etc /mnt/data; ls /mnt").await;
+    assert_eq!(moved.stdout, "data\n");
+    assert!(moved.stderr.contains("Read-only file system"), "{moved:?}");
 }
 
 #[tokio::test]
