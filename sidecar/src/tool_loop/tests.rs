@@ -17,6 +17,7 @@ mod properties;
 mod responses;
 mod sans;
 mod scripts;
+mod seeds;
 mod stored;
 mod support;
 mod tools;

@@ -1,4 +1,4 @@
-//! Files into a session and out of it: what is carried, within which limits, and what becomes of failures.
+//! Files out of a session: what is kept, within which limits, and what becomes of failures.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use decision::format::ApiFormat::{ChatCompletions, Messages};
-use decision::format::Vocabulary;
 use decision::identity::Identity;
-use decision::problem::ProblemKind;
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,7 +19,6 @@ use crate::files::{
     FileRecord, FileStore, Files, FilesError, FilesLimits, ListQuery, NewFile, Order, Purpose, Staged, StoreTarget,
 };
 use crate::repository::{Database, Repository};
-use crate::sandbox::SandboxError;
 use crate::tool_loop::{Limits, ReplyBody, RunRequest};
 
 pub(super) fn limits() -> FilesLimits {
@@ -60,7 +57,7 @@ impl FilesBench {
         Self { bench, files, _folder: folder }
     }
 
-    async fn upload(&self, name: &str, bytes: &'static [u8]) -> Staged {
+    pub(super) async fn upload(&self, name: &str, bytes: &'static [u8]) -> Staged {
         let mut upload = self.files.begin(&owner(), u64::MAX).await.expect("an upload");
         upload.write(Bytes::from_static(bytes)).await.expect("room");
         let new = NewFile {
@@ -73,7 +70,7 @@ impl FilesBench {
     }
 
     /// What is kept of what code wrote, the oldest first: name and bytes.
-    async fn kept(&self) -> Vec<(String, String)> {
+    pub(super) async fn kept(&self) -> Vec<(String, String)> {
         let query = ListQuery {
             order: Order::Ascending,
             cursor: None,
@@ -119,109 +116,18 @@ pub(super) fn owner() -> Identity {
 }
 
 /// A turn of a model of the chat wire that runs these programs, one after the other, and the last word.
-fn script(programs: &[&str]) -> Vec<Answer> {
+pub(super) fn script(programs: &[&str]) -> Vec<Answer> {
     let runs = programs.iter().enumerate().map(|(number, program)| vec![code(&format!("call_{number}"), program)]);
     let turns: Vec<Vec<Said>> = runs.chain([vec![text("Done.")]]).collect();
     turns.iter().map(|said| turn(ChatCompletions, false, said)).collect()
 }
 
-fn asked(seeds: Vec<Staged>) -> RunRequest {
+pub(super) fn asked(seeds: Vec<Staged>) -> RunRequest {
     RunRequest { owner: owner(), seeds, ..chat_request(ChatCompletions, &request(false)) }
 }
 
-fn streamed(seeds: Vec<Staged>) -> RunRequest {
+pub(super) fn streamed(seeds: Vec<Staged>) -> RunRequest {
     RunRequest { owner: owner(), seeds, ..asked_of(Messages, ChatCompletions, true, &[]) }
-}
-
-#[tokio::test]
-async fn what_was_uploaded_lies_in_the_workspace_before_any_code_runs() {
-    let bench = FilesBench::new(script(&["print(6*7)", "1/0"]), limits()).await;
-    let seeds = vec![bench.upload("data.csv", b"1,2\n").await, bench.upload("empty", b"").await];
-    bench.bench.ask(asked(seeds)).await.expect("an answer");
-    assert_eq!(*lock(&bench.bench.sandbox.ran), ["put data.csv", "put empty", "print(6*7)", "1/0"]);
-    assert_eq!(bench.bench.sandbox.workspaces.read("0", "data.csv").unwrap(), "1,2\n");
-    assert_eq!(bench.bench.sandbox.workspaces.read("0", "empty").unwrap(), "");
-    assert_eq!(bench.kept().await, [], "nothing that went in comes out");
-}
-
-#[tokio::test]
-async fn without_code_nothing_is_carried_anywhere() {
-    let bench = FilesBench::new(script(&[]), limits()).await;
-    let seeds = vec![bench.upload("data.csv", b"1,2\n").await];
-    bench.bench.ask(asked(seeds)).await.expect("an answer");
-    assert_eq!(bench.bench.sandbox.created.load(Ordering::Relaxed), 0);
-}
-
-#[tokio::test]
-async fn a_file_that_the_sandbox_refuses_fails_the_request_and_gives_the_session_back() {
-    let refusals = [
-        (SandboxError::FileTooLarge { limit: 7 }, "the sandbox has room for 7 bytes"),
-        (SandboxError::BadPath { reason: "canary" }, "the sandbox takes no file of this name"),
-        (SandboxError::NotServed, "this sandbox takes no files"),
-        (SandboxError::Refused { reason: "canary".to_owned() }, "the sandbox refused it"),
-        (SandboxError::Unauthorized, "the sandbox is not available"),
-    ];
-    for (refusal, words) in refusals {
-        let bench = FilesBench::new(script(&["print(6*7)"]), limits()).await;
-        let seeds = vec![bench.upload("data.csv", b"1,2\n").await];
-        *lock(&bench.bench.sandbox.workspaces.refusal) = Some(refusal);
-        let problem = bench.bench.ask(asked(seeds)).await.expect_err("no answer");
-        assert_eq!(
-            (problem.kind, problem.status(Vocabulary::OpenAi)),
-            (ProblemKind::SandboxFailed, 502),
-            "{problem:?}"
-        );
-        let expected = format!("the file `data.csv` did not get into the sandbox: {words}");
-        assert!(problem.message.starts_with(&expected) && !problem.message.contains("canary"), "{}", problem.message);
-        assert!(!problem.side_effects, "nothing ran");
-        patient(bench.bench.sandbox.destroyed.notified()).await;
-        assert_eq!(*lock(&bench.bench.sandbox.ran), ["put data.csv"]);
-    }
-}
-
-#[tokio::test]
-async fn a_stream_that_has_begun_ends_with_that_error() {
-    let bench = FilesBench::new(vec![turn(ChatCompletions, true, &[code("call_1", "print(6*7)")])], limits()).await;
-    let seeds = vec![bench.upload("data.csv", b"1,2\n").await];
-    *lock(&bench.bench.sandbox.workspaces.refusal) = Some(SandboxError::NotServed);
-    let body = bench.bench.ask(streamed(seeds)).await.expect("a stream").body;
-    let last = body.trim_end().rsplit("\n\n").next().expect("an event");
-    assert!(last.starts_with("event: error") && last.contains("`data.csv` did not get into the sandbox"), "{body}");
-    patient(bench.bench.sandbox.destroyed.notified()).await;
-}
-
-#[tokio::test]
-async fn a_file_that_is_gone_by_now_fails_the_request() {
-    let bench = FilesBench::new(script(&["print(6*7)"]), limits()).await;
-    let seed = bench.upload("data.csv", b"1,2\n").await;
-    bench.files.delete(&owner(), &seed.file.id).await.expect("it is there");
-    let problem = bench.bench.ask(asked(vec![seed])).await.expect_err("no answer");
-    assert!(problem.message.contains("it cannot be read"), "{}", problem.message);
-    assert_eq!(*lock(&bench.bench.sandbox.ran), [] as [&str; 0]);
-    // And so does one that was promised where no files are kept.
-    let mut bench = FilesBench::new(script(&["print(6*7)"]), limits()).await;
-    let seed = bench.upload("data.csv", b"1,2\n").await;
-    Arc::get_mut(&mut bench.bench.engine).expect("nobody else has it").files = None;
-    let problem = bench.bench.ask(asked(vec![seed])).await.expect_err("no answer");
-    assert!(problem.message.contains("files are switched off"), "{}", problem.message);
-}
-
-#[tokio::test]
-async fn a_session_that_was_lost_gets_its_files_again() {
-    let bench = FilesBench::new(script(&["lost()", "print(6*7)"]), limits()).await;
-    let seeds = vec![bench.upload("data.csv", b"1,2\n").await];
-    bench.bench.ask(asked(seeds)).await.expect("an answer");
-    assert_eq!(*lock(&bench.bench.sandbox.ran), ["put data.csv", "lost()", "put data.csv", "print(6*7)"]);
-    // One that does not get them runs nothing more, and code has run by now.
-    let bench = FilesBench::new(script(&["lost()", "print(6*7)"]), limits()).await;
-    let seed = bench.upload("data.csv", b"1,2\n").await;
-    let (asking, losing) = (bench.bench.ask(asked(vec![seed])), async {
-        super::support::until(|| lock(&bench.bench.sandbox.ran).iter().any(|ran| ran == "lost()")).await;
-        *lock(&bench.bench.sandbox.workspaces.refusal) = Some(SandboxError::NotServed);
-    });
-    let (answer, ()) = tokio::join!(asking, losing);
-    let problem = answer.expect_err("no answer");
-    assert!(problem.side_effects && problem.message.contains("data.csv"), "{problem:?}");
 }
 
 #[tokio::test]
