@@ -143,6 +143,7 @@ impl App {
             master_key: config.master_key.clone(),
             body_timeout: config.http.body_timeout,
             body_deadline: config.http.body_deadline,
+            upload_deadline: config.http.upload_deadline,
             bodies: BodyBudget::new(config.http.max_buffered_bytes),
             exec_timeout_s: config.sandbox.exec_timeout_s,
             repository,

@@ -22,6 +22,8 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
+use crate::attachments::AttachmentLimits;
+use crate::extract::ExtractLimits;
 use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
@@ -158,6 +160,10 @@ pub struct FilesConfig {
     pub store: StoreTarget,
     /// How much there may be.
     pub limits: FilesLimits,
+    /// How much of them models are shown.
+    pub attachments: AttachmentLimits,
+    /// How documents are read as text; `None`: not at all.
+    pub extraction: Option<ExtractLimits>,
     /// How often the sweep runs; `None`: never.
     pub sweep_interval: Option<Duration>,
 }
@@ -173,8 +179,10 @@ pub struct HttpConfig {
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
-    /// Longest time of a whole request body, at Envoy and here.
+    /// Longest time of a whole request body, at the filter and here.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload, at Envoy and here: `files.upload_deadline_ms`.
+    pub upload_deadline: Duration,
     /// How long a stop waits for open requests, and again for sandboxes.
     pub drain_timeout: Duration,
 }
@@ -223,6 +231,7 @@ impl Config {
             roots: self.roots.clone(),
             max_body_bytes: self.max_body_bytes,
             max_buffered_bytes: self.http.max_buffered_bytes,
+            body_deadline_ms: milliseconds(self.http.body_deadline),
             policy: PolicySource {
                 cluster: SIDECAR_CLUSTER.to_owned(),
                 authority: SIDECAR_AUTHORITY.to_owned(),

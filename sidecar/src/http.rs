@@ -8,6 +8,7 @@ mod admission;
 mod budget;
 mod credential;
 mod fetch;
+mod files;
 mod health;
 mod inference;
 mod internal;
@@ -54,6 +55,8 @@ pub struct Services {
     pub body_timeout: Duration,
     /// Longest time of a whole request body.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload.
+    pub upload_deadline: Duration,
     /// Room for request bodies, over all connections.
     pub bodies: BodyBudget,
     /// Longest execution the deployment allows, seconds.
@@ -105,6 +108,7 @@ pub fn router(services: Arc<Services>) -> Router {
 
 fn api() -> Router<Arc<Services>> {
     Router::new()
+        .merge(files::routes())
         .route("/tools", get(tools::list))
         .route("/workspaces", get(workspaces::list).post(workspaces::create))
         .route(

@@ -62,6 +62,7 @@ pub struct Metrics {
     turns: Counter,
     code_runs: Counter,
     body_bytes: Gauge<u64, AtomicU64>,
+    file_bytes: Family<DirectionLabels, Counter>,
     policy_version: Gauge<u64, AtomicU64>,
     sandbox_available: Gauge,
 }
@@ -83,6 +84,11 @@ struct RouteLabels {
 struct DecisionLabels {
     outcome: &'static str,
     reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    direction: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -114,6 +120,8 @@ impl Metrics {
         registry.register("sidecar_code_runs", "Pieces of code handed to the sandbox", code_runs.clone());
         let body_bytes = Gauge::default();
         registry.register("sidecar_buffered_bytes", "Bytes of request bodies held", body_bytes.clone());
+        let file_bytes = Family::default();
+        registry.register("sidecar_file_bytes", "Bytes of files that callers sent and fetched", file_bytes.clone());
         let policy_version = Gauge::default();
         registry.register("policy_version", "Version of the policy snapshot", policy_version.clone());
         let sandbox_available = Gauge::default();
@@ -128,6 +136,7 @@ impl Metrics {
             turns,
             code_runs,
             body_bytes,
+            file_bytes,
             policy_version,
             sandbox_available,
         }
@@ -164,6 +173,16 @@ impl Metrics {
     /// So many bytes of request bodies are held.
     pub fn observe_bodies(&self, bytes: u64) {
         self.body_bytes.set(bytes);
+    }
+
+    /// So many bytes of an upload have arrived.
+    pub fn file_bytes_received(&self, bytes: usize) {
+        self.file_bytes.get_or_create(&DirectionLabels { direction: "received" }).inc_by(bytes as u64);
+    }
+
+    /// So many bytes of a download have left.
+    pub fn file_bytes_sent(&self, bytes: usize) {
+        self.file_bytes.get_or_create(&DirectionLabels { direction: "sent" }).inc_by(bytes as u64);
     }
 
     /// The snapshot stands so.

@@ -64,6 +64,8 @@ pub struct Problem {
     pub message: String,
     /// OpenAI's machine-readable `code`, e.g. `model_not_found`.
     pub code: Option<&'static str>,
+    /// Anthropic's machine-readable `details.error_code`, e.g. `storage_quota_exceeded`.
+    pub detail: Option<&'static str>,
     /// The parameter at fault, e.g. `tools[0].type`.
     pub param: Option<String>,
     /// Seconds for `retry-after`.
@@ -94,6 +96,7 @@ impl Problem {
             origin,
             message: message.into(),
             code: None,
+            detail: None,
             param: None,
             retry_after_s: None,
             side_effects: false,
@@ -127,6 +130,13 @@ impl Problem {
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
+        self
+    }
+
+    /// Sets Anthropic's `details.error_code`.
+    #[must_use]
+    pub fn with_detail(mut self, detail: &'static str) -> Self {
+        self.detail = Some(detail);
         self
     }
 
@@ -200,7 +210,11 @@ impl Problem {
         match vocabulary {
             Vocabulary::Anthropic => ErrorObject::Anthropic {
                 tag: "error",
-                error: AnthropicError { kind, message: &self.message },
+                error: AnthropicError {
+                    kind,
+                    message: &self.message,
+                    details: self.detail.map(|error_code| Details { error_code }),
+                },
                 request_id,
             },
             Vocabulary::OpenAi => ErrorObject::OpenAi {
@@ -229,6 +243,13 @@ struct AnthropicError<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+}
+
+#[derive(serde::Serialize)]
+struct Details {
+    error_code: &'static str,
 }
 
 #[derive(serde::Serialize)]
@@ -255,6 +276,11 @@ mod tests {
         assert_eq!(
             body(Vocabulary::OpenAi),
             r#"{"error":{"message":"no `model`","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
+        );
+        let full = Problem::invalid("full").with_detail("storage_quota_exceeded");
+        assert_eq!(
+            String::from_utf8(full.reply(Vocabulary::Anthropic, "req_1").body).unwrap(),
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"full","details":{"error_code":"storage_quota_exceeded"}},"request_id":"req_1"}"#
         );
     }
 }

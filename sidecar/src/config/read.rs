@@ -69,12 +69,12 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         policy: read_policy(reader),
         sandbox: read_sandbox(reader, &data_dir, &identity),
         tool_loop: tool_loop::read(reader),
-        files: files::read(reader, &data_dir),
         stored: StoredLimits {
             retention: Duration::from_hours(reader.integer(&keys::RESPONSES_RETENTION_HOURS)),
             max_bytes: reader.size(&keys::RESPONSES_MAX_BYTES),
             max_workspace_bytes: reader.integer(&keys::RESPONSES_WORKSPACE_MAX_BYTES),
         },
+        files: files::read(reader, &data_dir),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
             header_timeout: millis(reader, &keys::UPSTREAM_HEADER_TIMEOUT_MS),
@@ -86,6 +86,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
             header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
             body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
             body_deadline: millis(reader, &keys::HTTP_BODY_DEADLINE_MS),
+            upload_deadline: millis(reader, &keys::FILES_UPLOAD_DEADLINE_MS),
             drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
         },
         log: LogConfig {
@@ -102,13 +103,10 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
 
 fn read_database(reader: &mut Reader<'_>, data_dir: &Path) -> Database {
     let url = reader.required_text(&keys::DATABASE_URL);
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        let fix = "this version keeps its data in SQLite only: write sqlite";
+    Database::parse(&url, data_dir).unwrap_or_else(|fix| {
         reader.problem(keys::DATABASE_URL.path, HIDDEN, fix);
-    } else if url != "sqlite" {
-        reader.problem(keys::DATABASE_URL.path, HIDDEN, "write sqlite");
-    }
-    Database::Sqlite(data_dir.join("otari.db"))
+        Database::Sqlite(data_dir.to_owned())
+    })
 }
 
 fn read_roots(reader: &mut Reader<'_>) -> Vec<String> {

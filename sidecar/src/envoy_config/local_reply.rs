@@ -70,13 +70,14 @@ fn the_filters_own() -> Value {
     }})
 }
 
-/// By the path on the inference endpoints, by Anthropic's own header where both vendors share a path.
+/// By the path on the inference endpoints, by Anthropic's own headers where both vendors share a path.
 fn speaks_anthropic(filter: &FilterConfig) -> Value {
     let messages = format!("{}/+messages.*", any_root(filter));
-    json!({"or_filter": {"filters": [
-        {"header_filter": {"header": {"name": ":path", "string_match": {"safe_regex": {"regex": messages}}}}},
-        {"header_filter": {"header": {"name": "anthropic-version", "present_match": true}}},
-    ]}})
+    let path = json!({"name": ":path", "string_match": {"safe_regex": {"regex": messages}}});
+    let own = header::ANTHROPIC.iter().map(|name| json!({"name": name, "present_match": true}));
+    let signs: Vec<Value> =
+        std::iter::once(path).chain(own).map(|header| json!({"header_filter": {"header": header}})).collect();
+    json!({"or_filter": {"filters": signs}})
 }
 
 fn cut_at_the_sidecar() -> Value {

@@ -7,7 +7,8 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
-use http::StatusCode;
+use http::header::CONTENT_RANGE;
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::repository::RepositoryError;
 
@@ -18,6 +19,8 @@ pub struct Refusal {
     problem: Problem,
     status: Option<StatusCode>,
     vocabulary: Option<Vocabulary>,
+    /// Beside those of the problem.
+    header: Option<(HeaderName, HeaderValue)>,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -39,10 +42,29 @@ impl Refusal {
         Self { status: Some(StatusCode::CONFLICT), ..Self::from(Problem::invalid(message)) }
     }
 
+    /// A range in which a file of this size has nothing: 416.
+    pub(super) fn unsatisfiable(size_bytes: u64) -> Self {
+        let text = format!("the range begins behind the end of the file, which has {size_bytes} bytes");
+        Self {
+            status: Some(StatusCode::RANGE_NOT_SATISFIABLE),
+            header: HeaderValue::try_from(format!("bytes */{size_bytes}")).ok().map(|value| (CONTENT_RANGE, value)),
+            ..Self::from(Problem::invalid(text).with_param("range"))
+        }
+    }
+
     /// A failure of ours: opaque words outside, the cause in the log.
     pub(super) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::opaque(Origin::Gateway, cause)
+    }
+
+    /// A failure of the database or the file store.
+    pub(super) fn storage(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::opaque(Origin::Storage, cause)
+    }
+
+    fn opaque(origin: Origin, cause: impl Error + Send + Sync + 'static) -> Self {
         let text = "something failed inside the gateway; the request id finds it in the log";
-        Self { cause: Some(Arc::new(cause)), ..Self::from(Problem::new(ProblemKind::Internal, Origin::Gateway, text)) }
+        Self { cause: Some(Arc::new(cause)), ..Self::from(Problem::new(ProblemKind::Internal, origin, text)) }
     }
 
     /// Adds the cause, for the log.
@@ -74,13 +96,16 @@ impl Refusal {
                 response.headers_mut().insert(name, value);
             }
         }
+        if let Some((name, value)) = &self.header {
+            response.headers_mut().insert(name, value.clone());
+        }
         response
     }
 }
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self { problem, status: None, vocabulary: None, cause: None }
+        Self { problem, status: None, vocabulary: None, header: None, cause: None }
     }
 }
 
