@@ -274,7 +274,8 @@ async fn with_answers(services: &Services, payload: Payload, forward: &Forward) 
 /// The body as its provider can read it.
 fn edited(body: Bytes, forward: &Forward) -> Result<Edited, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
-    let folds = forward.format.filter(|_| forward.request.minted_history);
+    // Citations of our files may come back alone, without the calls that wrote them.
+    let folds = forward.format.filter(|_| forward.request.minted_history || forward.request.own_file_ids);
     edit::edit(body, upstream_model, folds)
 }
 

@@ -136,7 +136,11 @@ impl Driver {
             }
             Happened::Sandbox(session::Happened::NotSeeded(error)) => {
                 self.log(&error, "code cannot run without its files");
-                self.tell(Input::Failed(failure::of_seed(&error)))
+                let problem = failure::of_seed(&error);
+                if matches!(sink, Sink::Whole) && !self.session.has_run() {
+                    return Err(problem);
+                }
+                self.tell(Input::Failed(problem))
             }
             Happened::Sandbox(session::Happened::Finished(Finished { call, input, result, files })) => {
                 if let Err(error) = &result {

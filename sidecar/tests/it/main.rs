@@ -10,6 +10,7 @@ mod code;
 mod drain;
 mod extract;
 mod files;
+mod files_run;
 mod health;
 mod hop;
 mod policy;

@@ -151,6 +151,8 @@ impl Launcher {
             list.mount("--ro-bind", path, path);
         }
         list.mount("--bind", workspace, Path::new("/workspace"));
+        // Where models believe their files are that know OpenAI's own service.
+        list.add(["--symlink", "/workspace", "/mnt/data"]);
         list.add(["--chdir", "/workspace", "--remount-ro", "/"]);
         list.0
     }

@@ -191,7 +191,7 @@ impl ResponsesWriter {
         self.output.push(Some(raw.json.to_vec()));
         self.open = Open::Nothing;
         if *kind == BlockKind::Text && !self.citations.is_empty() {
-            self.held = Some(Held::Whole { index, item: raw.json });
+            self.open = Open::Whole(index, raw.json);
         }
     }
 
@@ -242,6 +242,10 @@ impl ResponsesWriter {
                 self.events.raw(&raw.json, Some(index));
                 let fields: Option<Fields<'_>> = serde_json::from_slice(&raw.json).ok();
                 fields.and_then(|fields| Some((index, fields.get("item").map(RawValue::get)?.as_bytes().to_vec())))
+            }
+            Open::Whole(index, item) => {
+                self.held = Some(Held::Whole { index, item });
+                return;
             }
             Open::Message(text) if !self.citations.is_empty() => {
                 self.held = Some(Held::Ours(text));

@@ -22,6 +22,8 @@ pub(super) enum Open {
     Nothing,
     /// One in the model's own bytes, at this place, with its first frame, and frames of its end that wait for others.
     Raw(usize, Bytes, Vec<Bytes>),
+    /// A message in the model's own bytes that is whole already, at this place.
+    Whole(usize, Bytes),
     Message(TextItem),
     Reasoning(TextItem),
     Call(CallItem),
@@ -32,7 +34,7 @@ impl Open {
     pub(super) fn cut(self, events: &mut Events) -> Option<(usize, Vec<u8>)> {
         const CUT: &str = "incomplete";
         let (index, item) = match self {
-            Self::Nothing => return None,
+            Self::Nothing | Self::Whole(..) => return None,
             Self::Raw(index, first, _) => {
                 let mut first: Map<String, Value> = serde_json::from_slice(&first).ok()?;
                 let mut item = first.remove("item")?;
