@@ -112,7 +112,7 @@ impl SandboxBackend for Canned {
         path: &'a WorkspacePath,
         max_bytes: u64,
     ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
-        async move { self.workspaces.get(session, path, max_bytes).await }.boxed()
+        async move { self.workspaces.get(session, path, max_bytes) }.boxed()
     }
 
     fn destroy_session<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {

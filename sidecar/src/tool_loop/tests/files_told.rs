@@ -101,8 +101,12 @@ async fn a_providers_own_frames_stay_as_they_are_and_citations_stand_where_opena
         (item, ends(text))
     };
     let run = super::responses::code(CHART);
-    let script =
-        || vec![stream(&super::responses::turn(&[run.clone()])), stream(&super::responses::turn(&[message(LINK)]))];
+    let script = || {
+        vec![
+            stream(&super::responses::turn(std::slice::from_ref(&run))),
+            stream(&super::responses::turn(&[message(LINK)])),
+        ]
+    };
     let told = play(|| of_responses(Responses, &with_outputs(true)), script).await;
     let last = checked(&told);
     let annotations = last["output"][1]["content"][0]["annotations"].as_array().expect("a list");
@@ -121,7 +125,7 @@ async fn a_providers_own_frames_stay_as_they_are_and_citations_stand_where_opena
     ];
     assert_eq!(end, expected);
     insta::assert_snapshot!(told);
-    let script = || vec![whole(&[run.clone()]), whole(&[message(LINK)])];
+    let script = || vec![whole(std::slice::from_ref(&run)), whole(&[message(LINK)])];
     let told = play(|| of_responses(Responses, &question(false)), script).await;
     let (_, body) = told.split_once("== client: 200 OK\n").expect("an answer");
     let response: Value = serde_json::from_str(body).expect("JSON");

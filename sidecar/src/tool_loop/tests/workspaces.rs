@@ -96,7 +96,7 @@ impl Workspaces {
         Ok(Listing { files: mine.map(file).collect(), left_out: 0 })
     }
 
-    pub(super) async fn get(
+    pub(super) fn get(
         &self,
         session: &SessionId,
         path: &WorkspacePath,

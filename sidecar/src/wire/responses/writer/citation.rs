@@ -3,6 +3,7 @@
 //! INVARIANT: a file is cited by the last words of an answer at the latest, unless words before did so; of two files of
 //! one name the newer one is meant.
 
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ struct Cited {
     filename: String,
     /// Its place in the workspace, as it is and as it stands in an address.
     places: [String; 2],
-    cited: bool,
+    is_done: bool,
 }
 
 impl Citations {
@@ -42,7 +43,7 @@ impl Citations {
                 id: stored.id.clone(),
                 filename: stored.filename.clone(),
                 places: [path.to_owned(), in_address(path)],
-                cited: false,
+                is_done: false,
             });
         }
     }
@@ -52,10 +53,10 @@ impl Citations {
         let mut found: Vec<(Range<usize>, Value)> = Vec::new();
         for file in &mut self.0 {
             let place = file.place_in(text);
-            if place.is_none() && (file.cited || !last) {
+            if place.is_none() && (file.is_done || !last) {
                 continue;
             }
-            file.cited = true;
+            file.is_done = true;
             let range = place.unwrap_or_default();
             let annotation = json!({
                 "type": "container_file_citation", "container_id": container, "file_id": ids::in_container(&file.id),
@@ -104,7 +105,8 @@ fn in_address(path: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
             address.push(char::from(byte));
         } else {
-            address.push_str(&format!("%{byte:02X}"));
+            // Writing to a text cannot fail.
+            write!(address, "%{byte:02X}").ok();
         }
     }
     address

@@ -124,8 +124,7 @@ async fn a_file_that_changes_while_it_is_read_ends_with_an_error() {
     let place = start().await;
     let session = place.session().await;
     let file = place.workspace().join("file");
-    type Change = fn(&Path);
-    let changes: [Change; 3] = [
+    let changes: [fn(&Path); 3] = [
         |file| fs::write(file, vec![2; 1 << 20]).unwrap(),
         |file| fs::OpenOptions::new().write(true).open(file).unwrap().set_len(300_000).unwrap(),
         |file| fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1 << 30).unwrap(),
