@@ -23,6 +23,7 @@ use crate::repository::{Repository, RepositoryError};
 use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
+use crate::stored::StoredResponses;
 use crate::telemetry::{self, Metrics};
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
@@ -84,6 +85,7 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct App {
     services: Arc<Services>,
+    stored: StoredResponses,
     listener: Listener,
     limits: ListenerLimits,
     poll: Duration,
@@ -124,12 +126,14 @@ impl App {
             background.spawn(work);
             reaper
         });
+        let stored = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
         let engine = Arc::new(Engine {
             models: models.clone(),
             reaper,
             clock: Arc::clone(&parts.clock),
             ids: Arc::clone(&parts.ids),
             limits: config.tool_loop,
+            stored: (!config.stored.retention.is_zero()).then(|| stored.clone()),
             memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
@@ -160,7 +164,7 @@ impl App {
             ListenerLimits { max_connections: config.http.max_connections, header_timeout: config.http.header_timeout };
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
         let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
-        Ok(Self { services, listener, limits, poll, sweep_interval, drain_timeout, requests, background })
+        Ok(Self { services, stored, listener, limits, poll, sweep_interval, drain_timeout, requests, background })
     }
 
     /// Where it listens.
@@ -178,6 +182,7 @@ impl App {
             let sweeper = Sweeper::new(&files, self.services.metrics.clone());
             self.background.spawn(look_after(files, sweeper, self.sweep_interval, ending.stop.clone()));
         }
+        self.background.spawn(self.stored.sweep(ending.stop.clone()));
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
         stop.await;

@@ -22,10 +22,13 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
+use crate::attachments::AttachmentLimits;
+use crate::extract::ExtractLimits;
 use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
+use crate::stored::StoredLimits;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -77,6 +80,8 @@ pub struct Config {
     pub files: Option<FilesConfig>,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
+    /// What is kept of answers that callers may go on from.
+    pub stored: StoredLimits,
     /// Patience with models.
     pub upstream: ModelLimits,
     /// Limits of the sidecar's listener.
@@ -155,6 +160,10 @@ pub struct FilesConfig {
     pub store: StoreTarget,
     /// How much there may be.
     pub limits: FilesLimits,
+    /// How much of them models are shown.
+    pub attachments: AttachmentLimits,
+    /// How documents are read as text; `None`: not at all.
+    pub extraction: Option<ExtractLimits>,
     /// How often the sweep runs; `None`: never.
     pub sweep_interval: Option<Duration>,
 }

@@ -19,11 +19,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
+use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -35,11 +37,14 @@ use self::session::Session;
 use crate::clock::Clock;
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
+use crate::stored::{Keeping, Named, StoredResponses};
 use crate::upstream::{ModelAnswer, ModelClient};
 use crate::wire::model_request::Prepared;
+use crate::wire::responses;
 use crate::wire::served::Wires;
 use crate::wire::writer::{ClientWriter, WriterOptions};
 
+pub use headers::tell_dropped;
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
 pub use memory::{Memory, MemoryLimits};
@@ -51,7 +56,7 @@ pub struct RunRequest {
     /// The request's id, as its caller sees it.
     pub request_id: String,
     /// Whose request it is.
-    pub workspace: String,
+    pub owner: Identity,
     /// The wire the caller speaks.
     pub caller: ApiFormat,
     /// The wires the model is served in.
@@ -62,8 +67,10 @@ pub struct RunRequest {
     pub upstream_model: Option<String>,
     /// The client's headers that may go to the provider, and in a mesh the hop's secret.
     pub forward_headers: HeaderMap,
-    /// The request's body.
+    /// The request's body, with the answers in it that it named.
     pub body: Bytes,
+    /// What it said of those.
+    pub named: Named,
     /// What was decided.
     pub run: Run,
     /// The caller wants a stream.
@@ -85,6 +92,8 @@ pub struct Engine {
     pub ids: Arc<dyn IdSource>,
     /// Bounds on one request.
     pub limits: Limits,
+    /// Answers that callers may go on from by id; `None` where none are kept.
+    pub stored: Option<StoredResponses>,
     /// What ran beside calls of the caller's and may not come back.
     pub memory: Arc<Memory>,
     /// Where streamed answers run, so that a drain waits for them.
@@ -127,14 +136,24 @@ impl Engine {
         let reaper = self.reaper.clone().ok_or_else(no_sandbox)?;
         // What the model needs of the body is copied; the run may last long, and must not keep the rest.
         let body = std::mem::take(&mut asked.body);
-        let past = self.memory.of(&asked.workspace);
-        let prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref(), &past)?;
+        let Named { previous, input } = std::mem::take(&mut asked.named);
+        let past = self.memory.of(&asked.owner.workspace);
+        let mut prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref(), &past)?;
+        if let Some(previous) = previous {
+            prepared.caller.members.insert("previous_response_id".to_owned(), previous.into());
+        }
+        let keeping = self.stored.as_ref().filter(|_| prepared.caller.store).and_then(|stored| {
+            let input = input.or_else(|| responses::stored::input(&body))?;
+            // The provider's own, if not ours.
+            let named = prepared.caller.members.get("previous_response_id").and_then(Value::as_str);
+            stored.keeping(&asked.owner, named.map(str::to_owned), input)
+        });
         drop(body);
         let dropped = (!prepared.dropped.is_empty()).then(|| prepared.dropped.join(", "));
         if let Some(dropped) = &dropped {
             tracing::info!(request.id = %asked.request_id, dropped, "not carried over to the model's wire");
         }
-        let mut driver = self.driver(&asked, wires, prepared, reaper);
+        let mut driver = self.driver(&asked, wires, prepared, reaper, keeping);
         let first = driver.first_answer().await?;
         let mut headers = headers::for_client(&first.headers, wires.caller, &asked.request_id, dropped.as_deref());
         if !first.status.is_success() {
@@ -153,7 +172,14 @@ impl Engine {
         Ok(LoopReply { status: StatusCode::OK, headers, body: ReplyBody::Stream(body) })
     }
 
-    fn driver(&self, asked: &RunRequest, wires: Wires, prepared: Prepared, reaper: Reaper) -> Driver {
+    fn driver(
+        &self,
+        asked: &RunRequest,
+        wires: Wires,
+        prepared: Prepared,
+        reaper: Reaper,
+        keeping: Option<Keeping>,
+    ) -> Driver {
         let Prepared { request, functions, model, show, dropped: _, caller } = prepared;
         let writer = ClientWriter::new(WriterOptions {
             wire: wires.caller,
@@ -161,6 +187,7 @@ impl Engine {
             native: asked.run.dialect == Dialect::Native,
             show,
             settings: caller.members,
+            kept: keeping.is_some(),
             model,
             request_id: asked.request_id.clone(),
             ids: Arc::clone(&self.ids),
@@ -168,7 +195,7 @@ impl Engine {
         });
         let notes = caller
             .place
-            .map(|place| Notes::new(Arc::clone(&self.memory), asked.workspace.clone(), place, functions.clone()));
+            .map(|place| Notes::new(Arc::clone(&self.memory), asked.owner.workspace.clone(), place, functions.clone()));
         let settings = Settings {
             functions,
             max_turns: asked.run.max_iterations.max(1),
@@ -193,7 +220,7 @@ impl Engine {
                 self.tasks.clone(),
                 timeout,
                 asked.request_id.clone(),
-                asked.workspace.clone(),
+                asked.owner.workspace.clone(),
             ),
             writer,
             machine: Some(ToolLoop::new(settings)),
@@ -204,6 +231,7 @@ impl Engine {
             request_id: asked.request_id.clone(),
             tally: Arc::clone(&asked.tally),
             notes,
+            keeping,
         }
     }
 

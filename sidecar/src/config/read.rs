@@ -17,6 +17,7 @@ use super::{
 use crate::repository::Database;
 use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
 use crate::sandbox::remote::{HttpLimits, HttpSettings};
+use crate::stored::StoredLimits;
 use crate::upstream::ModelLimits;
 
 const BOOTSTRAP_KEY: &str = "OTARI_BOOTSTRAP_KEY";
@@ -68,6 +69,11 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         policy: read_policy(reader),
         sandbox: read_sandbox(reader, &data_dir, &identity),
         tool_loop: tool_loop::read(reader),
+        stored: StoredLimits {
+            retention: Duration::from_hours(reader.integer(&keys::RESPONSES_RETENTION_HOURS)),
+            max_bytes: reader.size(&keys::RESPONSES_MAX_BYTES),
+            max_workspace_bytes: reader.integer(&keys::RESPONSES_WORKSPACE_MAX_BYTES),
+        },
         files: files::read(reader, &data_dir),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),

@@ -15,6 +15,7 @@ mod properties;
 mod responses;
 mod sans;
 mod scripts;
+mod stored;
 mod support;
 mod tools;
 mod transcripts;

@@ -264,3 +264,28 @@ async fn a_responses_stream_that_breaks_off_ends_in_an_error() {
         assert!(calls.iter().all(|item| item["status"] != "in_progress"), "{failed}");
     }
 }
+
+/// The code stays with the first request; the second is the provider's alone, which has never seen the first.
+#[tokio::test]
+async fn a_provider_is_told_the_conversation_that_a_request_without_code_goes_on_from() {
+    let stack = shared().await;
+    let (before, after) = (tag(), tag());
+    let first = stack.send(ask(&question("responses--code-once", &before))).await.json();
+    assert_eq!(first["store"], true, "{first}");
+    let next = json!({"model": "responses--code-once", "input": format!("What was it again? {after}"),
+        "previous_response_id": first["id"]});
+    let answer = stack.send(ask(&next)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let told = seen(&stack, &after).await;
+    let told = told.last().expect("the provider's request");
+    let body: Value = serde_json::from_str(told.body.as_deref().expect("kept")).unwrap();
+    assert!(body["previous_response_id"].is_null(), "{body}");
+    let said = body["input"].to_string();
+    let places: Vec<usize> = [before.as_str(), "sum(range(101))", "sum 5050", after.as_str()]
+        .map(|part| said.find(part).expect(&said))
+        .to_vec();
+    assert!(places.is_sorted(), "{said}");
+    for ours in ["msg_otr", "otari_ci_", "resp_otr"] {
+        assert!(!said.contains(ours), "{said}");
+    }
+}

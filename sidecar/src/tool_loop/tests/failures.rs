@@ -137,6 +137,7 @@ async fn engine_at(address: SocketAddr, limits: Limits) -> Arc<Engine> {
         clock: bench.engine.clock.clone(),
         ids: bench.engine.ids.clone(),
         limits,
+        stored: None,
         memory: bench.engine.memory.clone(),
         tasks: TaskTracker::new(),
     })

@@ -83,7 +83,7 @@ struct Head {
 impl ChatWriter {
     /// A writer of either form.
     pub fn new(options: WriterOptions) -> Self {
-        let WriterOptions { wire: _, streamed, native: _, show, model, request_id, ids, clock, settings: _ } = options;
+        let WriterOptions { streamed, show, model, request_id, ids, clock, .. } = options;
         let form = if streamed {
             Form::Stream(Box::new(StreamForm::new(show.usage, request_id)))
         } else {

@@ -60,7 +60,7 @@ struct Answer {
 impl MessagesWriter {
     /// A writer of either form.
     pub fn new(options: WriterOptions) -> Self {
-        let WriterOptions { streamed, native, show, model, request_id, ids, clock, wire: _, settings: _ } = options;
+        let WriterOptions { streamed, native, show, model, request_id, ids, clock, .. } = options;
         let answer = Answer {
             model,
             native,

@@ -16,7 +16,7 @@ use crate::ids;
 use crate::wire::messages::recount;
 
 /// Prefixes of the ids of items that this gateway told in place of a model of another wire.
-const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
+pub(super) const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
 
 /// An input without items of ours.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Head<'a> {
 /// Folds every item of ours: a code call becomes an assistant's message that recounts it, other items lose the id.
 ///
 /// A reference to a code call of ours is left out and named: its client will have kept the answer's text, which told
-/// the result. A reference to words of ours is refused, for nobody has them any more.
+/// the result. A reference to words of ours is refused: what is kept was put in its place before (`stored`).
 pub fn fold(input: &RawValue) -> Result<Folded<'_>, Problem> {
     let text = input.get();
     let mut dropped = BTreeSet::new();
@@ -124,8 +124,8 @@ fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<S
         }
         ("item_reference", false) => {
             let message = format!(
-                "`input[{position}]` refers to an item of this gateway, which keeps none: send the item itself, as \
-                 SDKs do when `store` is false"
+                "`input[{position}]` refers to an item that this gateway does not keep, or no longer: send the item \
+                 itself, as SDKs do when `store` is false"
             );
             return Err(Problem::invalid(message).with_param(format!("input[{position}]")));
         }

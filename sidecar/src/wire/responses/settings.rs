@@ -45,7 +45,9 @@ pub fn settings(body: &[u8], run: &Run, same_wire: bool) -> Result<CallerSetting
         .filter_map(|(name, value)| Some((name.to_string(), serde_json::from_str(value.get()).ok()?)))
         .filter(|(_, value): &(String, Value)| !value.is_null())
         .collect();
-    Ok(CallerSettings { members, max_calls, dropped, place: None })
+    // As OpenAI has it: kept unless the caller says no.
+    let store = fields.read::<bool>("store").unwrap_or(true);
+    Ok(CallerSettings { members, max_calls, dropped, store, place: None })
 }
 
 fn check_storage(fields: &Fields<'_>, same_wire: bool) -> Result<(), Problem> {

@@ -7,6 +7,8 @@ mod answer;
 mod events;
 mod item;
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use decision::format::Vocabulary;
 use decision::problem::Problem;
@@ -19,6 +21,7 @@ use self::item::{CallItem, CodeItem, Open, TextItem};
 use crate::ids;
 use crate::wire::event::{Aside, BlockEvent, BlockKind, ClientEvent, CodeOutcome, Delta, Ended, Raw};
 use crate::wire::json::Fields;
+use crate::wire::responses::stored::Kept;
 use crate::wire::writer::WriterOptions;
 
 /// Writes one answer.
@@ -31,6 +34,8 @@ pub struct ResponsesWriter {
     open: Open,
     /// The code calls, by number.
     codes: Vec<CodeItem>,
+    /// Items with what their shown form leaves out, by output index, for an answer that is kept.
+    full: BTreeMap<usize, Vec<u8>>,
     native: bool,
     show_reasoning: bool,
     opened: bool,
@@ -48,6 +53,7 @@ impl ResponsesWriter {
             output: Vec::new(),
             open: Open::Nothing,
             codes: Vec::new(),
+            full: BTreeMap::new(),
             native,
             show_reasoning,
             opened: false,
@@ -124,6 +130,13 @@ impl ResponsesWriter {
     /// The bytes since the last time.
     pub fn take(&mut self) -> Bytes {
         if self.events.is_streamed() { self.events.take() } else { std::mem::take(&mut self.body).into() }
+    }
+
+    /// The answer for who keeps it; `None` if nobody does.
+    pub fn kept(&self) -> Option<Kept> {
+        let items = self.output.iter().enumerate();
+        let items = items.filter_map(|(index, item)| self.full.get(&index).or(item.as_ref()).map(Vec::as_slice));
+        self.answer.is_kept().then(|| Kept::new(self.answer.id().to_owned(), items))
     }
 
     fn open(&mut self, raw: Option<Map<String, Value>>) {
@@ -205,8 +218,11 @@ impl ResponsesWriter {
 
     fn code_result(&mut self, call: usize, outcome: CodeOutcome) {
         let Some(code) = self.codes.get(call) else { return };
-        let (index, item) = code.answer(outcome, &mut self.events);
+        let (index, item, full) = code.answer(outcome, &mut self.events);
         self.complete(index, item);
+        if let Some(full) = full.filter(|_| self.answer.is_kept()) {
+            self.full.insert(index, full);
+        }
     }
 
     fn reserve(&mut self, prefix: &str) -> Place {

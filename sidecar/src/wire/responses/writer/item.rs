@@ -184,8 +184,9 @@ impl CodeItem {
         events.of_item("response.code_interpreter_call.interpreting", &self.place, |_| {});
     }
 
-    /// A program that failed is told by the item's status, a call without an answer by a missing `completed` too.
-    pub(super) fn answer(&self, outcome: CodeOutcome, events: &mut Events) -> (usize, Vec<u8>) {
+    /// A program that failed is told by the item's status, a call without an answer by a missing `completed` too. The
+    /// place, the item as the client sees it, and with its outputs where that does not show them.
+    pub(super) fn answer(&self, outcome: CodeOutcome, events: &mut Events) -> (usize, Vec<u8>, Option<Vec<u8>>) {
         let (logs, succeeded) = match outcome {
             CodeOutcome::Ran { stdout, stderr, return_code } => (Some(stdout + &stderr), return_code == 0),
             CodeOutcome::Edited { text, note, edit: _ } => (Some(text + &note), true),
@@ -195,12 +196,18 @@ impl CodeItem {
         if logs.is_some() {
             events.of_item("response.code_interpreter_call.completed", &self.place, |_| {});
         }
-        let outputs = logs.filter(|_| self.shows_outputs).map(|logs| {
-            let logs = Some(logs).filter(|logs| !logs.is_empty());
-            logs.map(|logs| json!({"type": "logs", "logs": logs})).into_iter().collect::<Vec<Value>>()
-        });
+        let outputs: Value = logs
+            .map(|logs| {
+                let logs = Some(logs).filter(|logs| !logs.is_empty());
+                logs.map(|logs| json!({"type": "logs", "logs": logs})).into_iter().collect::<Vec<Value>>()
+            })
+            .into();
         let status = if succeeded { "completed" } else { "failed" };
-        done(&self.place, self.item(status, outputs.into()), events)
+        let full = self.item(status, outputs);
+        let (shown, full) =
+            if self.shows_outputs { (full, None) } else { (self.item(status, Value::Null), Some(full)) };
+        let (index, item) = done(&self.place, shown, events);
+        (index, item, full)
     }
 
     fn item(&self, status: &str, outputs: Value) -> Vec<u8> {
