@@ -43,7 +43,9 @@ pub(super) async fn run(rows: u32) -> Fallible<Value> {
 
 /// A sidecar with files in its database, and none in its store.
 pub(super) struct Sidecar {
-    socket: PathBuf,
+    /// Its data folder.
+    pub(super) data: PathBuf,
+    config: PathBuf,
     rows: u32,
     _process: Part,
 }
@@ -55,26 +57,48 @@ impl Sidecar {
         let data = folder.join("data");
         let url = if database == "sqlite" { "sqlite".to_owned() } else { Postgres::shared()?.database()? };
         let config = write_config(&folder, &data, &url)?;
-        command("migrate", &config)?.status()?.success().then_some(()).ok_or("`otari-sidecar migrate` failed")?;
-        fill(&data, &url, rows)?;
+        command("migrate", &config)?
+            .stdout(Stdio::null())
+            .status()?
+            .success()
+            .then_some(())
+            .ok_or("`otari-sidecar migrate` failed")?;
+        if rows > 0 {
+            fill(&data, &url, rows)?;
+        }
         let process = Part::start("sidecar", command("serve", &config)?, &folder)?;
         let socket = data.join("sidecar.sock");
         let ready = async || Call::get("/healthz").send(Target::Unix(socket.clone())).await.is_ok();
         if !eventually(Duration::from_secs(30), ready).await {
             return Err(format!("a sidecar does not come up:\n{}", process.log()).into());
         }
-        Ok(Self { socket, rows, _process: process })
+        Ok(Self { data, config, rows, _process: process })
     }
 
-    async fn client(&self) -> Fallible<Connection> {
-        Ok(Connection::open(Target::Unix(self.socket.clone())).await?)
+    pub(super) async fn client(&self) -> Fallible<Connection> {
+        Ok(Connection::open(Target::Unix(self.data.join("sidecar.sock"))).await?)
+    }
+
+    /// A call as its Envoy would make it.
+    pub(super) fn call(&self, call: Call) -> Call {
+        call.header("x-otari-hop", HOP_SECRET)
+    }
+
+    /// A command of the sidecar's with the same config.
+    pub(super) fn command(&self, name: &str) -> Fallible<Command> {
+        command(name, &self.config)
+    }
+
+    /// Runs statements in its SQLite database.
+    pub(super) fn sql(&self, statements: &str) -> Fallible<()> {
+        sqlite(&self.data, statements)
     }
 
     /// Seconds for a file somewhere among them.
     async fn timed(&self, client: &mut Connection, path: &str, request: usize) -> Fallible<f64> {
         // Spread over all of them, and never the last of a page.
         let number = u64::from(self.rows) * (request as u64 * 7 % 90 + 5) / 100;
-        let call = Call::get(format!("{path}file-otr{number:032x}")).header("x-otari-hop", HOP_SECRET);
+        let call = self.call(Call::get(format!("{path}file-otr{number:032x}")));
         let begun = Instant::now();
         let answer = client.send(call).await?;
         let time = seconds(begun.elapsed());
@@ -118,14 +142,19 @@ fn fill(data: &Path, url: &str, rows: u32) -> Fallible<()> {
             "(WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {rows}) SELECT n FROM c)"
         );
         let insert = select("printf('file-otr%032x', n)", &all);
-        let script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1])\nd.executescript(sys.argv[2])\nd.close()";
-        let mut python = Command::new("python3");
-        python.args(["-c", script]).arg(data.join("otari.db")).arg(format!("BEGIN; {insert} {usage} COMMIT; ANALYZE;"));
-        return python.status()?.success().then_some(()).ok_or_else(|| "the rows cannot be made".into());
+        return sqlite(data, &format!("{insert} {usage}"));
     }
     let insert = select("'file-otr' || lpad(to_hex(n), 32, '0')", &format!("generate_series(1, {rows}) AS n"));
     for statement in [insert.as_str(), &usage, "VACUUM ANALYZE files"] {
         Postgres::shared()?.tell_database(url, statement)?;
     }
     Ok(())
+}
+
+/// Runs statements in a SQLite database as one transaction.
+fn sqlite(data: &Path, statements: &str) -> Fallible<()> {
+    let script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1])\nd.executescript(sys.argv[2])\nd.close()";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(data.join("otari.db")).arg(format!("BEGIN; {statements} COMMIT; ANALYZE;"));
+    python.status()?.success().then_some(()).ok_or_else(|| "the rows cannot be made".into())
 }
