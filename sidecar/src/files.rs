@@ -33,7 +33,7 @@ pub use id::FileId;
 pub use record::{Cursor, FileRecord, ListQuery, NewFile, Order, Page, Purpose, Staged};
 pub use store::{FileStore, StoreError};
 pub use sweeper::{SweepReport, Sweeper};
-pub use target::{StoreOptions, StoreTarget};
+pub use target::{OptionKind, RemoteKind, RemoteTarget, StoreOptions, StoreTarget};
 pub use upload::Upload;
 
 /// How long an upload waits for its turn when [`FilesLimits::max_concurrent_uploads`] are under way.
