@@ -33,7 +33,7 @@ pub use id::FileId;
 pub use record::{Cursor, FileRecord, ListQuery, NewFile, Order, Page, Purpose, Staged};
 pub use store::{FileStore, StoreError};
 pub use sweeper::{SweepReport, Sweeper};
-pub use target::{StoreOptions, StoreTarget};
+pub use target::{OptionKind, RemoteKind, RemoteTarget, StoreOptions, StoreTarget};
 pub use upload::Upload;
 
 /// How long an upload waits for its turn when [`FilesLimits::max_concurrent_uploads`] are under way.
@@ -134,7 +134,7 @@ impl Files {
         let database = crate::repository::Database::Sqlite(folder.join("files.db"));
         let repository = Repository::open(&database, clock).await.unwrap();
         let tasks = TaskTracker::new();
-        let store = FileStore::open(&StoreTarget::Local(folder.join("files")), tasks.clone()).unwrap();
+        let store = FileStore::open(&StoreTarget::Local(folder.join("files")), u64::MAX, tasks.clone()).unwrap();
         let limits = FilesLimits {
             max_bytes: 1 << 30,
             output_max_files: 20,

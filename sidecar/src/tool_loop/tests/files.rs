@@ -50,7 +50,7 @@ impl FilesBench {
         let database = Database::Sqlite(folder.path().join("files.db"));
         let repository = Repository::open(&database, Arc::new(FixedClock)).await.expect("a database");
         let tasks = TaskTracker::new();
-        let store = FileStore::open(&StoreTarget::Memory, tasks.clone()).expect("a store");
+        let store = FileStore::open(&StoreTarget::Memory, u64::MAX, tasks.clone()).expect("a store");
         let files = Files::new(repository, store, Arc::new(CountingIds::default()), limits, tasks);
         let mut bench = Bench::new(script, loop_limits).await;
         Arc::get_mut(&mut bench.engine).expect("nobody else has it").files = Some(files.clone());
