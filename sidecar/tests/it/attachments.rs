@@ -137,7 +137,7 @@ async fn files_that_do_not_fit_beside_the_bodies_held_are_told_to_come_back() {
     let sidecar = start_with(limits).await;
     let upstream = Upstream::answering(&sidecar.config.model_socket(), 200, &[], b"{}");
     let (small, large) =
-        (upload(&sidecar, "s.png", PNG).await, upload(&sidecar, "l.png", &[PNG, &[0; 65536]].concat()).await);
+        (upload(&sidecar, "s.png", PNG).await, upload(&sidecar, "l.png", &[PNG, &vec![0; 65536]].concat()).await);
     let body = |id: &str| {
         json!({"model": "claude-x", "messages": [{"role": "user", "content": [
             {"type": "image", "source": {"type": "file", "file_id": id}},
