@@ -97,6 +97,7 @@ fn asked(seeds: Vec<Staged>) -> RunRequest {
         body: body.to_string().into(),
         named: Named::default(),
         seeds,
+        dropped: Vec::new(),
         run: Run {
             dialect: Dialect::Native,
             claimed: vec![declaration],
