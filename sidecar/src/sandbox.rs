@@ -4,6 +4,7 @@
 
 mod backend;
 mod error;
+mod files;
 mod lease;
 pub mod process;
 pub mod remote;
@@ -13,5 +14,8 @@ pub use backend::{
     Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SessionId, SessionSpec,
 };
 pub use error::SandboxError;
+pub use files::{
+    FileContent, FileSource, FileStamp, ListedFile, Listing, MAX_LISTED, MAX_PATH_BYTES, MAX_PATH_NAMES, WorkspacePath,
+};
 pub use lease::{Lease, Reaper};
 pub use tool::{EditorCommand, EditorFault, EditorReport, ToolInput, ViewRange};

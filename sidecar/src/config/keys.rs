@@ -117,6 +117,8 @@ keys! {
         "With `http`: longest time of a call that runs no code.";
     SANDBOX_EXECUTE_GRACE_MS: "sandbox.execute_grace_ms", Kind::Integer(0, HOUR_MS), Some("10000"),
         "With `http`: what an execution gets on top of the time granted to the code, for the server to answer in.";
+    SANDBOX_FILE_TIMEOUT_MS: "sandbox.file_timeout_ms", Kind::Integer(10, HOUR_MS), Some("300000"),
+        "With `http`: longest time of one file on its way in or out.";
     SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
         "With `http`: longest answer that is read.";
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),

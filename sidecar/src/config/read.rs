@@ -220,6 +220,7 @@ fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path, identity: &IdentityCon
         connect_timeout: millis(reader, &keys::SANDBOX_CONNECT_TIMEOUT_MS),
         call_timeout: millis(reader, &keys::SANDBOX_CALL_TIMEOUT_MS),
         execute_grace: millis(reader, &keys::SANDBOX_EXECUTE_GRACE_MS),
+        file_timeout: millis(reader, &keys::SANDBOX_FILE_TIMEOUT_MS),
         answer_bytes: reader.size(&keys::SANDBOX_MAX_ANSWER_BYTES),
     };
     SandboxConfig {

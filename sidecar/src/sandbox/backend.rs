@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::{EditorReport, SandboxError, ToolInput};
+use super::{EditorReport, FileContent, FileSource, Listing, SandboxError, ToolInput, WorkspacePath};
 
 /// A place that runs code in sessions. A session keeps its interpreter and its files until it is destroyed.
 pub trait SandboxBackend: Send + Sync + Debug {
@@ -22,6 +22,41 @@ pub trait SandboxBackend: Send + Sync + Debug {
 
     /// Ends a session: every process gone, every file removed. A session already gone is a success.
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>>;
+
+    /// Puts a file of exactly `size` bytes into the workspace, and the directories above it. One that is there already
+    /// is never written over. Dropping the future leaves nothing behind.
+    ///
+    /// Errors beside those of every operation: [`SandboxError::FileTooLarge`], [`SandboxError::BadPath`],
+    /// [`SandboxError::Unreadable`], and [`SandboxError::NotServed`], as without an implementation.
+    fn put_file<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _path: &'a WorkspacePath,
+        _size: u64,
+        _source: FileSource,
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        Box::pin(async { Err(SandboxError::NotServed) })
+    }
+
+    /// Tells what files there are in the workspace, in no order. [`SandboxError::NotServed`] without an implementation.
+    fn list_files<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
+        Box::pin(async { Err(SandboxError::NotServed) })
+    }
+
+    /// Reads a file of the workspace. One of more than `max_bytes` is [`SandboxError::FileTooLarge`], before anything of
+    /// it is read where the backend knows its size, else in the stream. One that changes while it is read is an error in
+    /// the stream where the backend sees that.
+    ///
+    /// Errors beside those of every operation: [`SandboxError::UnknownFile`], and [`SandboxError::NotServed`], as
+    /// without an implementation.
+    fn get_file<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _path: &'a WorkspacePath,
+        _max_bytes: u64,
+    ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
+        Box::pin(async { Err(SandboxError::NotServed) })
+    }
 
     /// What this sandbox gives, for health, metrics and logs.
     fn capability(&self) -> Capability;

@@ -10,7 +10,10 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::{ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
+use super::{
+    ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError, SessionId,
+    SessionSpec, WorkspacePath,
+};
 
 /// Sessions that are being destroyed at the same time.
 const AT_ONCE: usize = 16;
@@ -98,6 +101,21 @@ impl Lease {
     /// Runs code in the leased session.
     pub async fn execute(&self, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
         self.reaper.backend.execute(&self.session, request).await
+    }
+
+    /// Puts a file of `size` bytes into the leased session.
+    pub async fn put_file(&self, path: &WorkspacePath, size: u64, source: FileSource) -> Result<(), SandboxError> {
+        self.reaper.backend.put_file(&self.session, path, size, source).await
+    }
+
+    /// Tells what files the leased session has.
+    pub async fn list_files(&self) -> Result<Listing, SandboxError> {
+        self.reaper.backend.list_files(&self.session).await
+    }
+
+    /// Reads a file of the leased session, if it has no more than `max_bytes`.
+    pub async fn get_file(&self, path: &WorkspacePath, max_bytes: u64) -> Result<FileContent, SandboxError> {
+        self.reaper.backend.get_file(&self.session, path, max_bytes).await
     }
 }
 

@@ -6,6 +6,7 @@
 mod capture;
 mod census;
 mod control;
+mod files;
 mod freeze;
 mod interpreter;
 mod launch;
@@ -32,7 +33,10 @@ use tokio::sync::Semaphore;
 pub use settings::{ProcessSettings, RunAs, SandboxLimits};
 pub use startup::{Probe, StartupRefusal};
 
-use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
+use super::{
+    Capability, ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError,
+    SessionId, SessionSpec, WorkspacePath,
+};
 use crate::ids::IdSource;
 use launch::Launcher;
 use session::Session;
@@ -151,6 +155,29 @@ impl SandboxBackend for ProcessSandbox {
 
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
         self.destroy(session).boxed()
+    }
+
+    fn put_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        size: u64,
+        source: FileSource,
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        async move { self.find(session)?.put_file(path, size, source).await }.boxed()
+    }
+
+    fn list_files<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
+        async move { self.find(session)?.list_files().await }.boxed()
+    }
+
+    fn get_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        max_bytes: u64,
+    ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
+        async move { self.find(session)?.get_file(path, max_bytes).await }.boxed()
     }
 
     fn capability(&self) -> Capability {

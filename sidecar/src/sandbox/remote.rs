@@ -5,6 +5,7 @@
 
 mod answer;
 mod call;
+mod files;
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +17,10 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::json;
 
-use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
+use super::{
+    Capability, ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError,
+    SessionId, SessionSpec, WorkspacePath,
+};
 
 /// How a contract-v1 server is reached.
 #[derive(Clone)]
@@ -49,6 +53,8 @@ pub struct HttpLimits {
     pub call_timeout: Duration,
     /// What an execution gets on top of the time granted to the code: the server needs some to answer in.
     pub execute_grace: Duration,
+    /// Time for a file on its way in or out.
+    pub file_timeout: Duration,
     /// Longest answer that is read.
     pub answer_bytes: usize,
 }
@@ -59,6 +65,7 @@ impl Default for HttpLimits {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
             execute_grace: Duration::from_secs(10),
+            file_timeout: Duration::from_mins(5),
             answer_bytes: 8 << 20,
         }
     }
@@ -189,6 +196,29 @@ impl SandboxBackend for HttpSandbox {
 
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
         self.destroy(session).boxed()
+    }
+
+    fn put_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        size: u64,
+        source: FileSource,
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        self.put(session, path, size, source).boxed()
+    }
+
+    fn list_files<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
+        self.list(session).boxed()
+    }
+
+    fn get_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        max_bytes: u64,
+    ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
+        self.get(session, path, max_bytes).boxed()
     }
 
     fn capability(&self) -> Capability {

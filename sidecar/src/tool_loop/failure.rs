@@ -23,6 +23,11 @@ pub(super) fn of_sandbox(error: &SandboxError) -> Problem {
             problem
         }
         SandboxError::UnknownSession
+        | SandboxError::NotServed
+        | SandboxError::UnknownFile
+        | SandboxError::FileTooLarge { .. }
+        | SandboxError::BadPath { .. }
+        | SandboxError::Unreadable(_)
         | SandboxError::Refused { .. }
         | SandboxError::Unauthorized
         | SandboxError::TimedOut

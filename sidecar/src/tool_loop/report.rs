@@ -65,9 +65,14 @@ fn failure(error: &SandboxError) -> CodeFailure {
         SandboxError::AtCapacity { .. } => CodeFailure::TooMany,
         SandboxError::TimedOut => CodeFailure::TimedOut,
         SandboxError::Refused { .. } => CodeFailure::InvalidInput(REFUSED),
-        SandboxError::UnknownSession | SandboxError::Unauthorized | SandboxError::Unreachable { .. } => {
-            CodeFailure::Unavailable
-        }
+        SandboxError::UnknownSession
+        | SandboxError::Unauthorized
+        | SandboxError::NotServed
+        | SandboxError::UnknownFile
+        | SandboxError::FileTooLarge { .. }
+        | SandboxError::BadPath { .. }
+        | SandboxError::Unreadable(_)
+        | SandboxError::Unreachable { .. } => CodeFailure::Unavailable,
     }
 }
 

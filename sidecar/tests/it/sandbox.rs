@@ -3,6 +3,7 @@
 mod bash;
 mod bombs;
 mod editor;
+mod files;
 mod isolation;
 mod life;
 mod limits;

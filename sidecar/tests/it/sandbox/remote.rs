@@ -1,5 +1,7 @@
 //! The contract-v1 client against a real HTTP server that keeps the contract, stretches it, and breaks it clause by clause.
 
+mod files;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,9 @@ use super::{PATIENCE, request, request_of};
 struct Seen {
     line: String,
     headers: Vec<String>,
+    /// As JSON; null if it is none.
     body: Value,
+    raw: Vec<u8>,
 }
 
 /// A server that answers every request with what it was given, byte for byte, and closes.
@@ -82,6 +86,7 @@ fn read(stream: &TcpStream) -> Option<Seen> {
         line: lines.remove(0),
         headers: lines,
         body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+        raw: body,
     })
 }
 
