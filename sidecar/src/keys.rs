@@ -88,13 +88,15 @@ pub async fn create(repository: &Repository, ids: &dyn IdSource, request: KeyReq
 
 /// Makes sure that there is a first key: the given one, or the one in `file`, which is made if it is missing. Each has a
 /// row of its own, so that neither takes the other's place: a given key gives way to another given one alone, one made
-/// here to a newly made one (its file was removed), and whatever was revoked stays so.
+/// here to a newly made one (its file was removed), and whatever was revoked stays so. In a database that other sidecars
+/// share, the first of them makes it: one that comes later and has no file of it gets none.
 pub async fn ensure_bootstrap(
     repository: &Repository,
     ids: &dyn IdSource,
     given: Option<&Secret>,
     file: &Path,
 ) -> Result<(), KeyError> {
+    let made = !file.exists();
     let (id, text) = match given {
         Some(secret) => (GIVEN_BOOTSTRAP_ID, secret.clone()),
         None => (BOOTSTRAP_ID, secret_file(file, || new_text(ids))?),
@@ -107,7 +109,14 @@ pub async fn ensure_bootstrap(
         sha256: key_hash(text.expose().as_bytes()),
         expires_at_ms: None,
     };
-    Ok(repository.put_key(&key).await?)
+    if given.is_some() || !repository.is_shared() {
+        return Ok(repository.put_key(&key).await?);
+    }
+    if !repository.offer_key(&key).await? && made {
+        tracing::info!("another sidecar of this database has made the first key, and has it in its data_dir");
+        std::fs::remove_file(file).map_err(|source| KeyError::File { path: file.to_owned(), source })?;
+    }
+    Ok(())
 }
 
 /// Makes the default user and workspace.
@@ -156,7 +165,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::clock::TurnedClock;
     use crate::ids::SystemIds;
+    use crate::repository::testing::{Kind, TestDatabase};
 
     #[test]
     fn a_secret_is_made_once_and_private() {
@@ -168,6 +179,21 @@ mod tests {
         assert_eq!(first.expose(), second.expose());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn of_sidecars_that_share_a_database_the_first_makes_the_first_key() {
+        let (database, clock) = (TestDatabase::new(Kind::Postgres), TurnedClock::at(1_000));
+        let (repository, folder) = (database.open(&clock).await, tempfile::tempdir().unwrap());
+        ensure_default_owner(&repository).await.unwrap();
+        let files = ["one", "two"].map(|name| folder.path().join(name));
+        for file in [&files[0], &files[1], &files[0], &files[1]] {
+            ensure_bootstrap(&repository, &SystemIds, None, file).await.unwrap();
+        }
+        let text = std::fs::read_to_string(&files[0]).unwrap();
+        let keys = repository.working_keys().await.unwrap();
+        assert_eq!(keys.iter().map(|key| key.sha256.as_str()).collect::<Vec<_>>(), [key_hash(text.trim().as_bytes())]);
+        assert!(!files[1].exists(), "a key that does not work is not left lying about");
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Users, workspaces, keys, policies and files in the database: SQLite now, the same SQL on PostgreSQL.
+//! Users, workspaces, keys, policies and files in the database: SQLite or PostgreSQL, the same SQL on both.
 //!
 //! INVARIANT: every write to what the policy snapshot is made of, which is all but files and their usage, raises
 //! `snapshot_state.revision` in its own transaction, first thing: that is how every process sees the change. The first
 //! statement of any transaction writes: none upgrades from reading to writing, which SQLite would refuse.
 
+mod database;
 mod error;
 mod files;
 mod identity;
@@ -14,7 +15,7 @@ mod snapshot_state;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, SqlSafeStr, Transaction}
 use crate::clock::Clock;
 use crate::private;
 
+pub use database::{Database, PostgresUrl};
 pub use error::RepositoryError;
 pub use files::{Counted, Expiry, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, StoredFile};
 pub use identity::Workspace;
@@ -38,33 +40,43 @@ const MAX_CONNECTIONS: u32 = 8;
 /// Longest wait for a connection, and for SQLite's write lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+const SQLITE_SETTINGS: &[&str] = &[
+    "PRAGMA busy_timeout = 5000",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA foreign_keys = ON",
+];
+
+/// A process that hangs in a transaction must not hold the others up for ever.
+const POSTGRES_SETTINGS: &[&str] =
+    &["SET lock_timeout = 5000", "SET statement_timeout = 60000", "SET idle_in_transaction_session_timeout = 60000"];
+
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql")),
     (2, "files", include_str!("../migrations/0002_files.sql")),
     (3, "stored responses", include_str!("../migrations/0003_stored_responses.sql")),
 ];
 
-/// Where the rows are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Database {
-    /// A SQLite file, made if it is missing.
-    Sqlite(PathBuf),
-}
-
 /// The database behind everything the control plane knows.
 #[derive(Clone)]
 pub struct Repository {
     pool: AnyPool,
     clock: Arc<dyn Clock>,
+    shared: bool,
 }
 
 impl Repository {
     /// Connects, and brings the schema up to date.
     pub async fn open(database: &Database, clock: Arc<dyn Clock>) -> Result<Self, RepositoryError> {
         sqlx::any::install_default_drivers();
-        let Database::Sqlite(path) = database;
-        make_private(path).map_err(RepositoryError::File)?;
-        let options = AnyConnectOptions::from_str(&sqlite_url(path))?.disable_statement_logging();
+        let url = match database {
+            Database::Sqlite(path) => {
+                make_private(path).map_err(RepositoryError::File)?;
+                sqlite_url(path)
+            }
+            Database::Postgres(url) => url.expose().to_owned(),
+        };
+        let options = AnyConnectOptions::from_str(&url)?.disable_statement_logging();
         let pool = AnyPoolOptions::new()
             .max_connections(MAX_CONNECTIONS)
             .acquire_timeout(BUSY_TIMEOUT)
@@ -72,9 +84,19 @@ impl Repository {
             .connect_with(options)
             .await?;
         migrator().run(&pool).await.map_err(RepositoryError::Migration)?;
-        let repository = Self { pool, clock };
+        let repository = Self { pool, clock, shared: matches!(database, Database::Postgres(_)) };
         repository.ensure_snapshot_state().await?;
         Ok(repository)
+    }
+
+    /// Whether processes on other hosts may work with this database too.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// What ends a look for rows to take, so that several who look take different ones. SQLite has one writer at a time.
+    fn skip_taken(&self) -> &'static str {
+        if self.shared { "FOR UPDATE SKIP LOCKED" } else { "" }
     }
 
     /// Whether the database answers, and is ours.
@@ -129,14 +151,14 @@ fn sqlite_url(path: &Path) -> String {
 }
 
 async fn prepare_connection(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-    if connection.backend_name() == "SQLite" {
-        sqlx::query("PRAGMA busy_timeout = 5000").execute(&mut *connection).await?;
-        sqlx::query("PRAGMA journal_mode = WAL").execute(&mut *connection).await?;
-        sqlx::query("PRAGMA synchronous = NORMAL").execute(&mut *connection).await?;
-        sqlx::query("PRAGMA foreign_keys = ON").execute(&mut *connection).await?;
+    let settings = if connection.backend_name() == "SQLite" { SQLITE_SETTINGS } else { POSTGRES_SETTINGS };
+    for setting in settings {
+        sqlx::query(*setting).execute(&mut *connection).await?;
     }
     Ok(())
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -82,7 +82,7 @@ keys! {
     DATA_DIR: "data_dir", Kind::Path, Some("./.otari"),
         "Folder of the database, blobs, sockets, the rendered Envoy configuration, `bootstrap-key` and `hop-secret` (both mode 0600). Relative to the working directory.";
     DATABASE_URL: "database_url", Kind::Text, Some("sqlite"),
-        "`sqlite` keeps `otari.db` in `data_dir`.";
+        "`sqlite` keeps `otari.db` in `data_dir`; `postgres://user:password@host:5432/name` is a database that several sidecars share. TLS: `?sslmode=verify-full`. Better set by the environment than written in the file.";
     SIDECAR_LISTEN: "sidecar_listen", Kind::Listener, None,
         "Where the sidecar listens for Envoy. Unset: `sidecar.sock` in `data_dir`.";
     MODEL_URL: "model_url", Kind::Url, None,

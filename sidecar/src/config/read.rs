@@ -103,13 +103,10 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
 
 fn read_database(reader: &mut Reader<'_>, data_dir: &Path) -> Database {
     let url = reader.required_text(&keys::DATABASE_URL);
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        let fix = "this version keeps its data in SQLite only: write sqlite";
+    Database::parse(&url, data_dir).unwrap_or_else(|fix| {
         reader.problem(keys::DATABASE_URL.path, HIDDEN, fix);
-    } else if url != "sqlite" {
-        reader.problem(keys::DATABASE_URL.path, HIDDEN, "write sqlite");
-    }
-    Database::Sqlite(data_dir.join("otari.db"))
+        Database::Sqlite(data_dir.to_owned())
+    })
 }
 
 fn read_roots(reader: &mut Reader<'_>) -> Vec<String> {

@@ -105,7 +105,7 @@ fn every_problem_is_told_at_once_and_no_secret_is_shown() {
 listen: localhost
 lissten: 127.0.0.1:1
 data_dirr: secret-value
-database_url: postgres://user:secret-value@host/db
+database_url: postgres://user:secret-value@host:many/db
 api_key: secret-value
 max_body_bytes: 12
 explain: maybe
@@ -153,7 +153,7 @@ models:
             models[2].match: write a model's name; `*` stands for any text
             models[2].wires: `a list`: write a list with some of messages, chat_completions, responses
             listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
-            database_url: `(hidden)`: this version keeps its data in SQLite only: write sqlite
+            database_url: `(hidden)`: write sqlite, or the URL of a PostgreSQL database, as in postgres://user:password@host:5432/name
             max_body_bytes: `12`: write a whole number from 1024 to 1073741824
             code_execution_executor: `me`: write one of auto, otari, provider
             explain: `maybe`: write true or false
@@ -219,6 +219,27 @@ models: [{match: "a", provider: own}, {match: "b", provider: own, upstream_model
     "]],
     );
     check("identity: {mode: header, user_header: x-user, workspace_header: x-team}", &[], expect![[""]]);
+}
+
+#[test]
+fn a_database_is_sqlite_or_postgresql_and_its_password_is_never_shown() {
+    let database = |url: &str| {
+        let config = Config::parse("", &env(&[("OTARI_DATABASE_URL", url)])).unwrap();
+        assert!(!format!("{config:?}").contains("canary"), "{config:?}");
+        config.database
+    };
+    for url in ["postgres://ann:canary@db:5432/otari?sslmode=verify-full", "postgresql:///otari?host=/run/canary"] {
+        assert!(matches!(database(url), Database::Postgres(_)), "{url}");
+    }
+    assert!(matches!(database("sqlite"), Database::Sqlite(path) if path.ends_with("otari.db")));
+    for url in ["mysql://ann:canary@db/otari", "postgres://ann:canary@db:many/otari", "sqlite://canary.db", "canary"] {
+        let problems = Config::parse("", &env(&[("OTARI_DATABASE_URL", url)])).unwrap_err();
+        let text = problems[0].to_string();
+        assert!(
+            problems.len() == 1 && text.contains("postgres://user:password@") && !text.contains("canary"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! On real SQLite and a real folder, with a clock that the test turns.
+//! On real databases and a real folder, with a clock that the test turns.
 
 mod lists;
 mod uploads;
@@ -6,9 +6,10 @@ mod uploads;
 use tempfile::TempDir;
 
 use super::*;
-use crate::clock::{Clock, TurnedClock};
+use crate::clock::TurnedClock;
 use crate::ids::SystemIds;
-use crate::repository::{Database, FileUsage};
+use crate::repository::FileUsage;
+use crate::repository::testing::{Kind, TestDatabase, on_both_databases};
 
 const NOW: i64 = 1_700_000_000_000;
 
@@ -16,6 +17,7 @@ pub(super) struct Fixture {
     pub(super) files: Files,
     pub(super) clock: Arc<TurnedClock>,
     pub(super) folder: TempDir,
+    pub(super) _database: TestDatabase,
 }
 
 pub(super) fn limits() -> FilesLimits {
@@ -30,14 +32,12 @@ pub(super) fn limits() -> FilesLimits {
     }
 }
 
-pub(super) async fn fixture(limits: FilesLimits) -> Fixture {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = TurnedClock::at(NOW);
-    let shared: Arc<dyn Clock> = Arc::<TurnedClock>::clone(&clock);
-    let repository = Repository::open(&Database::Sqlite(folder.path().join("otari.db")), shared).await.unwrap();
-    let tasks = TaskTracker::new();
+pub(super) async fn fixture(kind: Kind, limits: FilesLimits) -> Fixture {
+    let (folder, database, clock) = (tempfile::tempdir().unwrap(), TestDatabase::new(kind), TurnedClock::at(NOW));
+    let (repository, tasks) = (database.open(&clock).await, TaskTracker::new());
     let store = FileStore::open(&StoreTarget::Local(folder.path().join("files")), tasks.clone()).unwrap();
-    Fixture { files: Files::new(repository, store, Arc::new(SystemIds), limits, tasks), clock, folder }
+    let files = Files::new(repository, store, Arc::new(SystemIds), limits, tasks);
+    Fixture { files, clock, folder, _database: database }
 }
 
 impl Fixture {

@@ -80,6 +80,14 @@ impl Repository {
         Ok(change.commit().await?)
     }
 
+    /// Stores a key under a fixed id unless there is one, of whatever text. `false` if there is.
+    pub async fn offer_key(&self, key: &NewKey) -> Result<bool, RepositoryError> {
+        let mut change = self.begin_change().await?;
+        let done = self.insertion(key, "ON CONFLICT DO NOTHING").execute(&mut *change).await?;
+        change.commit().await?;
+        Ok(done.rows_affected() == 1)
+    }
+
     /// All keys, oldest first.
     pub async fn keys(&self) -> Result<Vec<KeyRecord>, RepositoryError> {
         let rows = sqlx::query_as::<_, KeyRow>(sqlx::AssertSqlSafe(format!(

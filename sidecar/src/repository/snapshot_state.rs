@@ -23,16 +23,14 @@ impl Repository {
 
     /// The version of this content: the last one if the content is the last one's, else one more.
     pub async fn version_of(&self, content_sha256: &str) -> Result<u64, RepositoryError> {
-        let mut change = self.pool.begin().await?;
-        sqlx::query(
-            "UPDATE snapshot_state SET version = version + 1, content_sha256 = $1 WHERE id = 1 AND content_sha256 <> $1",
+        // One statement: between two, another process might give another content the next version.
+        let version: i64 = sqlx::query_scalar(
+            "UPDATE snapshot_state SET version = version + CASE WHEN content_sha256 = $1 THEN 0 ELSE 1 END, \
+             content_sha256 = $1 WHERE id = 1 RETURNING version",
         )
         .bind(content_sha256)
-        .execute(&mut *change)
+        .fetch_one(&self.pool)
         .await?;
-        let version: i64 =
-            sqlx::query_scalar("SELECT version FROM snapshot_state WHERE id = 1").fetch_one(&mut *change).await?;
-        change.commit().await?;
         u64::try_from(version).map_err(|_| RepositoryError::Corrupt {
             table: "snapshot_state",
             column: "version",

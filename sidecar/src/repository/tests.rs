@@ -1,28 +1,32 @@
-//! On real SQLite in a temporary file, with a clock that the test turns.
+//! On real SQLite and real PostgreSQL, with a clock that the test turns.
 
 use decision::policy::Preference;
-use tempfile::TempDir;
 
+use super::testing::{Kind, TestDatabase, on_both_databases};
 use super::*;
 use crate::clock::TurnedClock;
+
+on_both_databases!(
+    keys_work_until_they_expire_or_are_revoked,
+    a_key_needs_an_owner_that_exists_and_a_hash_of_its_own,
+    a_fixed_key_stays_revoked_until_its_text_changes,
+    a_policy_is_replaced_whole_and_goes_with_its_workspace,
+    a_row_this_version_never_wrote_is_named,
+    each_content_has_one_version_and_reopening_changes_none,
+    twenty_writers_at_once_all_succeed_and_are_all_counted,
+    no_two_contents_ever_get_one_version,
+);
 
 struct Fixture {
     repository: Repository,
     clock: Arc<TurnedClock>,
-    folder: TempDir,
+    database: TestDatabase,
 }
 
-async fn fixture() -> Fixture {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = TurnedClock::at(1_000_000);
-    let repository = open(&folder, &clock).await;
-    Fixture { repository, clock, folder }
-}
-
-async fn open(folder: &TempDir, clock: &Arc<TurnedClock>) -> Repository {
-    let clock: Arc<dyn Clock> = Arc::<TurnedClock>::clone(clock);
-    // A name that would mean something else in a URL.
-    Repository::open(&Database::Sqlite(folder.path().join("a?b#c%20d.db")), clock).await.unwrap()
+async fn fixture(kind: Kind) -> Fixture {
+    let (database, clock) = (TestDatabase::new(kind), TurnedClock::at(1_000_000));
+    let repository = database.open(&clock).await;
+    Fixture { repository, clock, database }
 }
 
 fn key(id: &str, sha256: &str) -> NewKey {
@@ -48,9 +52,8 @@ fn full_policy() -> PolicyFields {
     }
 }
 
-#[tokio::test]
-async fn keys_work_until_they_expire_or_are_revoked() {
-    let Fixture { repository, clock, folder: _folder } = fixture().await;
+async fn keys_work_until_they_expire_or_are_revoked(kind: Kind) {
+    let Fixture { repository, clock, database: _database } = fixture(kind).await;
     repository.ensure_user("ann").await.unwrap();
     assert!(repository.create_workspace("team").await.unwrap());
     assert!(!repository.create_workspace("team").await.unwrap());
@@ -73,9 +76,8 @@ async fn keys_work_until_they_expire_or_are_revoked() {
     assert_eq!(keys[1].revoked_at_ms, Some(1_000_500), "the first revocation stands");
 }
 
-#[tokio::test]
-async fn a_key_needs_an_owner_that_exists_and_a_hash_of_its_own() {
-    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+async fn a_key_needs_an_owner_that_exists_and_a_hash_of_its_own(kind: Kind) {
+    let Fixture { repository, clock: _clock, database: _database } = fixture(kind).await;
     assert!(repository.insert_key(&key("k1", "aa")).await.is_err(), "foreign keys are on");
     repository.ensure_user("ann").await.unwrap();
     repository.create_workspace("team").await.unwrap();
@@ -83,9 +85,8 @@ async fn a_key_needs_an_owner_that_exists_and_a_hash_of_its_own() {
     assert!(repository.insert_key(&key("k2", "aa")).await.is_err());
 }
 
-#[tokio::test]
-async fn a_fixed_key_stays_revoked_until_its_text_changes() {
-    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+async fn a_fixed_key_stays_revoked_until_its_text_changes(kind: Kind) {
+    let Fixture { repository, clock: _clock, database: _database } = fixture(kind).await;
     repository.ensure_user("ann").await.unwrap();
     repository.create_workspace("team").await.unwrap();
     repository.put_key(&key("first", "aa")).await.unwrap();
@@ -101,9 +102,8 @@ async fn a_fixed_key_stays_revoked_until_its_text_changes() {
     assert_eq!(keys.iter().map(|key| key.id.as_str()).collect::<Vec<_>>(), ["first"]);
 }
 
-#[tokio::test]
-async fn a_policy_is_replaced_whole_and_goes_with_its_workspace() {
-    let Fixture { repository, clock, folder: _folder } = fixture().await;
+async fn a_policy_is_replaced_whole_and_goes_with_its_workspace(kind: Kind) {
+    let Fixture { repository, clock, database: _database } = fixture(kind).await;
     assert!(!repository.put_policy("team", &full_policy()).await.unwrap(), "no such workspace");
     repository.create_workspace("team").await.unwrap();
     assert!(repository.put_policy("team", &full_policy()).await.unwrap());
@@ -126,9 +126,8 @@ async fn a_policy_is_replaced_whole_and_goes_with_its_workspace() {
     assert_eq!(repository.policies().await.unwrap(), []);
 }
 
-#[tokio::test]
-async fn a_row_this_version_never_wrote_is_named() {
-    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+async fn a_row_this_version_never_wrote_is_named(kind: Kind) {
+    let Fixture { repository, clock: _clock, database: _database } = fixture(kind).await;
     repository.create_workspace("team").await.unwrap();
     repository.put_policy("team", &full_policy()).await.unwrap();
     sqlx::query("UPDATE code_execution_policies SET executor = 'both'").execute(&repository.pool).await.unwrap();
@@ -136,21 +135,19 @@ async fn a_row_this_version_never_wrote_is_named() {
     assert_eq!(error.to_string(), "row `team` of code_execution_policies has a bad executor");
 }
 
-#[tokio::test]
-async fn each_content_has_one_version_and_reopening_changes_none() {
-    let Fixture { repository, clock, folder } = fixture().await;
+async fn each_content_has_one_version_and_reopening_changes_none(kind: Kind) {
+    let Fixture { repository, clock, database } = fixture(kind).await;
     let first = repository.version_of("x").await.unwrap();
     assert_eq!(first, 1_000_001, "above whatever an older database in this place reached");
     assert_eq!(repository.version_of("x").await.unwrap(), first);
     repository.close().await;
-    let again = open(&folder, &clock).await;
+    let again = database.open(&clock).await;
     assert_eq!(again.version_of("x").await.unwrap(), first);
     assert_eq!(again.version_of("y").await.unwrap(), first + 1);
 }
 
-#[tokio::test]
-async fn twenty_writers_at_once_all_succeed_and_are_all_counted() {
-    let Fixture { repository, clock: _clock, folder: _folder } = fixture().await;
+async fn twenty_writers_at_once_all_succeed_and_are_all_counted(kind: Kind) {
+    let Fixture { repository, clock: _clock, database: _database } = fixture(kind).await;
     let before = repository.revision().await.unwrap();
     let names: Vec<_> = (0..20).map(|number| format!("w{number:02}")).collect();
     let made = futures_util::future::join_all(names.iter().map(|name| repository.create_workspace(name))).await;
@@ -158,6 +155,21 @@ async fn twenty_writers_at_once_all_succeed_and_are_all_counted() {
     assert_eq!(repository.revision().await.unwrap(), before + 20);
     let page = repository.workspaces("w04", 3).await.unwrap();
     assert_eq!(page.iter().map(|workspace| workspace.id.as_str()).collect::<Vec<_>>(), ["w05", "w06", "w07"]);
+}
+
+async fn no_two_contents_ever_get_one_version(kind: Kind) {
+    let Fixture { repository, clock, database } = fixture(kind).await;
+    let other = database.open(&clock).await;
+    let contents = (0..60).map(|number| format!("content {}", number % 3));
+    let versions = contents.enumerate().map(|(number, content)| {
+        let repository = if number % 2 == 0 { &repository } else { &other };
+        async move { (repository.version_of(&content).await.unwrap(), content) }
+    });
+    let mut seen = std::collections::BTreeMap::new();
+    for (version, content) in futures_util::future::join_all(versions).await {
+        let first = seen.entry(version).or_insert_with(|| content.clone());
+        assert_eq!(*first, content, "version {version}");
+    }
 }
 
 mod responses;

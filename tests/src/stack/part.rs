@@ -13,8 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use services::spawner;
 
-use super::{Fallible, Process, eventually, process, spawner};
+use super::{Fallible, Process, eventually, process};
 
 /// How long a process may take to end by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Fallible, Part, binary, envoy, filter_wasm, spawner};
+use services::spawner;
+
+use super::{Fallible, Part, binary, envoy, filter_wasm};
 
 /// The otari key of user and workspace `default`.
 pub(super) const BOOTSTRAP_KEY: &str = "gw-bootstrap-key-of-the-tests";

@@ -2,6 +2,13 @@
 
 use super::*;
 
+on_both_databases!(
+    pages_have_each_file_once_in_both_orders_and_from_both_ends,
+    a_cursor_may_name_a_deleted_or_expired_file_but_nobody_elses,
+    a_purpose_narrows_a_list_without_empty_pages,
+    a_look_up_of_many_leaves_out_what_is_not_visible,
+);
+
 fn query(order: Order, cursor: Option<Cursor>, limit: u32) -> ListQuery {
     ListQuery { order, cursor, limit, purpose: None }
 }
@@ -24,9 +31,8 @@ async fn seven(fixture: &Fixture) -> Vec<String> {
     files.into_iter().map(|file| file.id).collect()
 }
 
-#[tokio::test]
-async fn pages_have_each_file_once_in_both_orders_and_from_both_ends() {
-    let fixture = fixture(limits()).await;
+async fn pages_have_each_file_once_in_both_orders_and_from_both_ends(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     let ascending = seven(&fixture).await;
     fixture.upload(&owner("bob", "team"), b"not ann's").await;
     let descending: Vec<_> = ascending.iter().rev().cloned().collect();
@@ -50,9 +56,8 @@ async fn pages_have_each_file_once_in_both_orders_and_from_both_ends() {
     }
 }
 
-#[tokio::test]
-async fn a_cursor_may_name_a_deleted_or_expired_file_but_nobody_elses() {
-    let fixture = fixture(FilesLimits { retention: Some(Duration::from_hours(1)), ..limits() }).await;
+async fn a_cursor_may_name_a_deleted_or_expired_file_but_nobody_elses(kind: Kind) {
+    let fixture = fixture(kind, FilesLimits { retention: Some(Duration::from_hours(1)), ..limits() }).await;
     let all = seven(&fixture).await;
     fixture.files.delete(&ann(), &all[3]).await.unwrap();
     let after = |id: &str| query(Order::Ascending, Some(Cursor::After(id.to_owned())), 2);
@@ -69,9 +74,8 @@ async fn a_cursor_may_name_a_deleted_or_expired_file_but_nobody_elses() {
     assert_eq!(ids(&fixture, &ann(), &after(&all[1])).await, (Vec::new(), false));
 }
 
-#[tokio::test]
-async fn a_purpose_narrows_a_list_without_empty_pages() {
-    let fixture = fixture(limits()).await;
+async fn a_purpose_narrows_a_list_without_empty_pages(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     let mut wanted = Vec::new();
     for number in 0..40 {
         fixture.clock.turn(1);
@@ -89,9 +93,8 @@ async fn a_purpose_narrows_a_list_without_empty_pages() {
     assert_eq!(ids(&fixture, &ann(), &batch(cursor)).await, (wanted[3..].to_vec(), false));
 }
 
-#[tokio::test]
-async fn a_look_up_of_many_leaves_out_what_is_not_visible() {
-    let fixture = fixture(limits()).await;
+async fn a_look_up_of_many_leaves_out_what_is_not_visible(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     let all = seven(&fixture).await;
     let foreign = fixture.upload(&owner("bob", "team"), b"1").await;
     fixture.files.delete(&ann(), &all[1]).await.unwrap();

@@ -4,9 +4,22 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-#[tokio::test]
-async fn what_was_uploaded_comes_back_byte_for_byte_small_and_in_parts() {
-    let fixture = fixture(limits()).await;
+on_both_databases!(
+    what_was_uploaded_comes_back_byte_for_byte_small_and_in_parts,
+    nobody_else_can_read_what_a_local_store_keeps,
+    a_deleted_file_is_gone_and_so_is_its_blob_and_its_share_of_the_quota,
+    a_file_expires_by_the_clock_before_any_sweep,
+    an_upload_that_is_too_long_leaves_nothing,
+    an_upload_that_is_dropped_at_any_point_leaves_nothing,
+    a_workspace_has_so_many_bytes_and_so_many_files,
+    what_has_expired_makes_room_before_the_sweep_does,
+    uploads_take_turns_and_those_that_wait_too_long_are_told,
+    a_file_that_is_deleted_while_it_is_written_is_not_stored,
+    a_blob_that_is_missing_or_too_short_is_an_error_and_no_short_answer,
+);
+
+async fn what_was_uploaded_comes_back_byte_for_byte_small_and_in_parts(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     for length in [0, 1, 100_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 9 << 20] {
         let bytes = some_bytes(length);
         let file = fixture.upload(&ann(), &bytes).await;
@@ -23,9 +36,8 @@ async fn what_was_uploaded_comes_back_byte_for_byte_small_and_in_parts() {
     assert_eq!((used.files, used.size_bytes), (7, 12 * (1 << 20) + 100_001));
 }
 
-#[tokio::test]
-async fn nobody_else_can_read_what_a_local_store_keeps() {
-    let fixture = fixture(limits()).await;
+async fn nobody_else_can_read_what_a_local_store_keeps(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     fixture.upload(&ann(), b"secret").await;
     let folder = fixture.folder.path().join("files");
     let mode = || std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
@@ -35,9 +47,8 @@ async fn nobody_else_can_read_what_a_local_store_keeps() {
     assert_eq!(mode(), 0o700, "a folder that somebody opened is closed at the next start");
 }
 
-#[tokio::test]
-async fn a_deleted_file_is_gone_and_so_is_its_blob_and_its_share_of_the_quota() {
-    let fixture = fixture(limits()).await;
+async fn a_deleted_file_is_gone_and_so_is_its_blob_and_its_share_of_the_quota(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     let file = fixture.upload(&ann(), b"1,2,3").await;
     for other in [owner("bob", "team"), owner("ann", "other")] {
         assert!(matches!(fixture.files.delete(&other, &file.id).await, Err(FilesError::NotFound)));
@@ -51,9 +62,8 @@ async fn a_deleted_file_is_gone_and_so_is_its_blob_and_its_share_of_the_quota() 
     assert!(matches!(fixture.bytes(&file, 0..5).await, Err(FilesError::Storage(StoreError::Missing))));
 }
 
-#[tokio::test]
-async fn a_file_expires_by_the_clock_before_any_sweep() {
-    let fixture = fixture(FilesLimits { retention: Some(Duration::from_hours(1)), ..limits() }).await;
+async fn a_file_expires_by_the_clock_before_any_sweep(kind: Kind) {
+    let fixture = fixture(kind, FilesLimits { retention: Some(Duration::from_hours(1)), ..limits() }).await;
     let kept = fixture.upload(&ann(), b"kept an hour").await;
     assert_eq!(kept.expires_at_ms, Some(NOW + 3_600_000));
     let mut upload = fixture.files.begin(&ann(), 100).await.unwrap();
@@ -68,9 +78,8 @@ async fn a_file_expires_by_the_clock_before_any_sweep() {
     fixture.files.get(&ann(), &kept.id).await.unwrap();
 }
 
-#[tokio::test]
-async fn an_upload_that_is_too_long_leaves_nothing() {
-    let fixture = fixture(limits()).await;
+async fn an_upload_that_is_too_long_leaves_nothing(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     let mut upload = fixture.files.begin(&ann(), 3 << 20).await.unwrap();
     upload.write(some_bytes(3 << 20).into()).await.unwrap();
     let error = upload.write(Bytes::from_static(b"x")).await.unwrap_err();
@@ -81,9 +90,8 @@ async fn an_upload_that_is_too_long_leaves_nothing() {
     assert_eq!(fixture.files.begin(&ann(), u64::MAX).await.unwrap().max_bytes(), limits().max_bytes);
 }
 
-#[tokio::test]
-async fn an_upload_that_is_dropped_at_any_point_leaves_nothing() {
-    let fixture = fixture(limits()).await;
+async fn an_upload_that_is_dropped_at_any_point_leaves_nothing(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     for pieces in [0, 1, 15, 40] {
         let mut upload = fixture.files.begin(&ann(), u64::MAX).await.unwrap();
         for _ in 0..pieces {
@@ -105,10 +113,9 @@ async fn an_upload_that_is_dropped_at_any_point_leaves_nothing() {
     assert_eq!((fixture.blobs(), fixture.usage(&ann).await), (Vec::new(), FileUsage::default()));
 }
 
-#[tokio::test]
-async fn a_workspace_has_so_many_bytes_and_so_many_files() {
+async fn a_workspace_has_so_many_bytes_and_so_many_files(kind: Kind) {
     let small = FilesLimits { workspace_max_bytes: 20 << 20, workspace_max_files: 3, ..limits() };
-    let fixture = fixture(small).await;
+    let fixture = fixture(kind, small).await;
     let first = fixture.upload(&ann(), &some_bytes(15 << 20)).await;
     // Another user of the same workspace shares the quota; another workspace has its own.
     let bob = owner("bob", "team");
@@ -138,10 +145,9 @@ async fn a_workspace_has_so_many_bytes_and_so_many_files() {
     fixture.upload(&owner("bob", "other"), b"3").await;
 }
 
-#[tokio::test]
-async fn what_has_expired_makes_room_before_the_sweep_does() {
+async fn what_has_expired_makes_room_before_the_sweep_does(kind: Kind) {
     let small = FilesLimits { workspace_max_files: 2, retention: Some(Duration::from_hours(1)), ..limits() };
-    let fixture = fixture(small).await;
+    let fixture = fixture(kind, small).await;
     fixture.upload(&ann(), b"1").await;
     fixture.upload(&ann(), b"2").await;
     assert!(matches!(fixture.files.begin(&ann(), 1).await, Err(FilesError::WorkspaceFiles { .. })));
@@ -150,9 +156,8 @@ async fn what_has_expired_makes_room_before_the_sweep_does() {
     assert_eq!(fixture.usage(&ann()).await, FileUsage { size_bytes: 1, files: 1 });
 }
 
-#[tokio::test]
-async fn uploads_take_turns_and_those_that_wait_too_long_are_told() {
-    let fixture = fixture(FilesLimits { max_concurrent_uploads: 1, ..limits() }).await;
+async fn uploads_take_turns_and_those_that_wait_too_long_are_told(kind: Kind) {
+    let fixture = fixture(kind, FilesLimits { max_concurrent_uploads: 1, ..limits() }).await;
     let first = fixture.files.begin(&ann(), 1).await.unwrap();
     // Nothing but the wait for its turn: the clock then runs ahead to its end.
     tokio::time::pause();
@@ -162,9 +167,8 @@ async fn uploads_take_turns_and_those_that_wait_too_long_are_told() {
     fixture.files.begin(&ann(), 1).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_file_that_is_deleted_while_it_is_written_is_not_stored() {
-    let fixture = fixture(limits()).await;
+async fn a_file_that_is_deleted_while_it_is_written_is_not_stored(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     let mut upload = fixture.files.begin(&ann(), u64::MAX).await.unwrap();
     upload.write(some_bytes(2_500_000).into()).await.unwrap();
     let repository = &fixture.files.inside.repository;
@@ -175,9 +179,8 @@ async fn a_file_that_is_deleted_while_it_is_written_is_not_stored() {
     assert_eq!((fixture.blobs(), fixture.usage(&ann()).await), (Vec::new(), FileUsage::default()));
 }
 
-#[tokio::test]
-async fn a_blob_that_is_missing_or_too_short_is_an_error_and_no_short_answer() {
-    let fixture = fixture(limits()).await;
+async fn a_blob_that_is_missing_or_too_short_is_an_error_and_no_short_answer(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
     let file = fixture.upload(&ann(), &some_bytes(1_000_000)).await;
     let blob = fixture.folder.path().join("files").join(&file.id[8..10]).join(&file.id[8..]);
     std::fs::OpenOptions::new().write(true).open(&blob).unwrap().set_len(600_000).unwrap();

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use decision::problem::Problem;
+use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::{Stream, StreamExt as _, stream};
 use http::HeaderMap;
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt as _;
 use multer::{Field, Multipart};
 use tokio::time::Instant;
@@ -29,6 +29,8 @@ const PART_HEAD_MAX_BYTES: u64 = 16 << 10;
 const MAX_PARTS: usize = 16;
 /// Longest value of a part that is no file.
 const TEXT_MAX_BYTES: usize = 1024;
+/// Transfer encodings (RFC 2045) that change nothing; some clients name one. RFC 7578, section 4.7 takes out the others.
+const PLAIN_ENCODINGS: [&[u8]; 3] = [b"binary", b"8bit", b"7bit"];
 /// Longest boundary (RFC 2046, section 5.1.1).
 const BOUNDARY_MAX_BYTES: usize = 70;
 
@@ -78,6 +80,7 @@ enum BodyError {
 impl Form {
     /// Begins to read. Refuses what is no form.
     pub(super) fn begin(headers: &HeaderMap, body: Body, patience: Patience) -> Result<Self, Refusal> {
+        refuse_encoded(headers)?;
         let boundary = boundary(headers)?;
         let unclaimed = Arc::new(AtomicU64::new(0));
         let pieces = OneByOne { pieces: pieces(body, patience), rests: false, unclaimed: Arc::clone(&unclaimed) };
@@ -97,6 +100,12 @@ impl Form {
             let text = format!("the `Content-Disposition` of a part cannot be read: {error}");
             Refusal::from(Problem::invalid(text))
         })?;
+        let encoding =
+            content.headers().get("content-transfer-encoding").map_or(&b"binary"[..], |value| value.as_bytes());
+        if !PLAIN_ENCODINGS.iter().any(|plain| encoding.trim_ascii().eq_ignore_ascii_case(plain)) {
+            let text = "a part has a `Content-Transfer-Encoding`, which a form over HTTP does not have: send the bytes as they are";
+            return Err(Problem::invalid(text).into());
+        }
         let media_type = header(CONTENT_TYPE).map(<[u8]>::to_vec);
         Ok(Some(Part { disposition, media_type, content, form: self }))
     }
@@ -131,6 +140,16 @@ impl Part<'_> {
 /// A name that a caller chose, short enough for a message.
 pub(super) fn shown(name: &str) -> String {
     name.chars().filter(|letter| !letter.is_control()).take(64).collect()
+}
+
+/// What nobody here decodes is not to be kept as if it were the file.
+fn refuse_encoded(headers: &HeaderMap) -> Result<(), Problem> {
+    let coded = |value: &[u8]| !value.is_empty() && !value.eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).iter().any(|value| coded(value.as_bytes().trim_ascii())) {
+        let text = "the upload has a `Content-Encoding`: send it without";
+        return Err(Problem::new(ProblemKind::UnsupportedMediaType, Origin::Caller, text));
+    }
+    Ok(())
 }
 
 fn boundary(headers: &HeaderMap) -> Result<String, Problem> {

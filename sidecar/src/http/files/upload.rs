@@ -82,6 +82,9 @@ async fn receive(
     let mut upload = files.begin(owner, files.limits().max_bytes).await.map_err(failure::of)?;
     while let Some(piece) = part.piece().await? {
         let bytes = piece.len();
+        if bytes == 0 {
+            continue;
+        }
         upload.write(piece).await.map_err(failure::of)?;
         caller.notes.received(bytes);
         services.metrics.file_bytes_received(bytes);

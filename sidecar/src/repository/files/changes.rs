@@ -258,8 +258,9 @@ impl Repository {
         let sql = format!(
             "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE state <> 'deleted' AND sweep_at_ms <= $2 \
              AND id IN (SELECT id FROM files WHERE workspace_id = $1 AND state <> 'deleted' \
-             AND sweep_at_ms < {NEVER} AND sweep_at_ms <= $2 ORDER BY sweep_at_ms LIMIT {MAKE_ROOM}) \
-             RETURNING workspace_id, size_bytes"
+             AND sweep_at_ms < {NEVER} AND sweep_at_ms <= $2 ORDER BY sweep_at_ms LIMIT {MAKE_ROOM} {}) \
+             RETURNING workspace_id, size_bytes",
+            self.skip_taken()
         );
         let taken = sqlx::query_as::<_, (String, i64)>(AssertSqlSafe(sql))
             .bind(workspace_id)

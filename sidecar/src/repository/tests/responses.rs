@@ -4,6 +4,11 @@ use decision::identity::Identity;
 
 use super::*;
 
+on_both_databases!(
+    a_kept_answer_is_found_by_its_owner_until_it_expires,
+    the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses,
+);
+
 fn owner(user: &str, workspace: &str) -> Identity {
     Identity { user: user.to_owned(), workspace: workspace.to_owned() }
 }
@@ -33,9 +38,8 @@ async fn usage(repository: &Repository, workspace: &str) -> (i64, i64) {
     (told.unwrap(), true_sum.unwrap())
 }
 
-#[tokio::test]
-async fn a_kept_answer_is_found_by_its_owner_until_it_expires() {
-    let Fixture { repository, clock, folder: _folder } = fixture().await;
+async fn a_kept_answer_is_found_by_its_owner_until_it_expires(kind: Kind) {
+    let Fixture { repository, clock, database: _database } = fixture(kind).await;
     let ann = owner("ann", "team");
     let now = repository.clock.now_ms();
     repository.put_response(&ann, &response("a", 3, now + 10), 1000).await.unwrap();
@@ -54,9 +58,8 @@ async fn a_kept_answer_is_found_by_its_owner_until_it_expires() {
     assert_eq!(items.unwrap(), 0, "items go with their answer");
 }
 
-#[tokio::test]
-async fn the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses() {
-    let Fixture { repository, clock, folder: _folder } = fixture().await;
+async fn the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses(kind: Kind) {
+    let Fixture { repository, clock, database: _database } = fixture(kind).await;
     let (ann, bob) = (owner("ann", "team"), owner("bob", "rivals"));
     let never = i64::MAX;
     repository.put_response(&bob, &response("theirs", 90, never), 100).await.unwrap();

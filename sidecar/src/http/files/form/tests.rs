@@ -47,7 +47,8 @@ async fn message(form: Form) -> String {
 
 fn whole() -> Vec<u8> {
     let mut text = String::from("a preamble that nobody reads\r\n").into_bytes();
-    text.extend(part("Content-Disposition: form-data; name=\"purpose\"", "user_data").bytes());
+    let head = "Content-Disposition: form-data; name=\"purpose\"\r\nContent-Transfer-Encoding: 8bit";
+    text.extend(part(head, "user_data").bytes());
     let head = "content-disposition: form-data; name=\"file\"; filename=\"a b é.csv\"\r\nContent-Type: text/csv";
     text.extend(part(head, "1,2\r\n--X\r\n--XY\r\n\r\n").bytes());
     text.extend(part("Content-Disposition: form-data; name=\"expires_after[seconds]\"", "3600").bytes());
@@ -107,6 +108,12 @@ fn only_a_form_with_a_boundary_is_read() {
     twice.append(CONTENT_TYPE, HeaderValue::from_static(TYPE));
     Form::begin(&twice, Body::empty(), PATIENCE).unwrap_err();
     Form::begin(&HeaderMap::new(), Body::empty(), PATIENCE).unwrap_err();
+    let mut encoded = headers(TYPE);
+    encoded.insert(CONTENT_ENCODING, HeaderValue::from_static("identity"));
+    Form::begin(&encoded, Body::empty(), PATIENCE).unwrap();
+    encoded.append(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    let problem = Form::begin(&encoded, Body::empty(), PATIENCE).unwrap_err().problem().clone();
+    assert_eq!(problem.kind, ProblemKind::UnsupportedMediaType);
 }
 
 #[tokio::test]
@@ -119,6 +126,10 @@ async fn what_is_malformed_or_has_no_end_is_refused() {
         (String::new(), "malformed"),
         ("nothing like a form".to_owned(), "malformed"),
         (many, "more than 16 parts"),
+        (
+            part("Content-Disposition: form-data; name=a\r\nContent-Transfer-Encoding: base64", "MQ==") + closing,
+            "as they are",
+        ),
         (part("X: y", "1") + closing, "it is missing"),
         (part("Content-Disposition: form-data", "1") + closing, "no `name`"),
         (part("Content-Disposition: form-data; name=a\u{0}b", "1") + closing, "control characters"),

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 type Order = (Command, mpsc::Sender<io::Result<Child>>);
 
 /// Starts the command.
-pub(super) fn spawn(command: Command) -> io::Result<Child> {
+pub fn spawn(command: Command) -> io::Result<Child> {
     static ORDERS: OnceLock<Mutex<mpsc::Sender<Order>>> = OnceLock::new();
     let orders = ORDERS.get_or_init(|| {
         raise_open_files();
@@ -40,7 +40,7 @@ fn raise_open_files() {
 }
 
 /// A command that is killed when the process that starts it ends. `setpriv` becomes the program, so the id is its own.
-pub(super) fn leashed(program: &std::path::Path) -> Command {
+pub fn leashed(program: &std::path::Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
