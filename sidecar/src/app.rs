@@ -101,7 +101,7 @@ impl App {
             let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
             keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
         }
-        let sandbox = build_sandbox(config, &parts.ids).await?;
+        let sandbox = build_sandbox(config, &parts).await?;
         let basis = PolicyBasis {
             default_executor: config.code_execution_executor,
             sandbox_available: sandbox.is_some(),
@@ -234,12 +234,13 @@ fn open_files(
     Ok(Some(Files::new(repository, store, ids, limits, requests.clone())))
 }
 
-async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {
+async fn build_sandbox(config: &Config, parts: &Parts) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {
     match &config.sandbox.backend {
         SandboxBackendConfig::None => Ok(None),
         SandboxBackendConfig::Embedded(settings) => {
             let settings = ProcessSettings::clone(settings);
-            let started = Box::pin(ProcessSandbox::start(settings, Arc::clone(ids))).await;
+            let (ids, clock) = (Arc::clone(&parts.ids), Arc::clone(&parts.clock));
+            let started = Box::pin(ProcessSandbox::start(settings, ids, clock)).await;
             Ok(Some(started.map_err(AppError::Sandbox)?))
         }
         SandboxBackendConfig::Http(settings) => {

@@ -131,6 +131,10 @@ keys! {
         "With `embedded`: sessions alive at once; more are told to come back later.";
     SANDBOX_MAX_SESSIONS_PER_WORKSPACE: "sandbox.max_sessions_per_workspace", Kind::Integer(1, 4096), None,
         "Sessions alive at once of one workspace, so that none takes them all. Unset: a quarter of `sandbox.max_sessions`; with `identity.mode: none`, which knows one workspace, all.";
+    SANDBOX_SESSION_IDLE_S: "sandbox.session_idle_s", Kind::Integer(1, 604_800), Some("1200"),
+        "With `embedded`: a session that was not used for so long is ended. Whoever opens one can only ask for less.";
+    SANDBOX_SESSION_LIFETIME_S: "sandbox.session_lifetime_s", Kind::Integer(1, 604_800), Some("7200"),
+        "With `embedded`: a session is ended so long after it was opened, or with the call that runs then. Likewise.";
     SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
         "Wall clock one execution may take. A workspace's policy can only lower it.";
     SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),

@@ -274,6 +274,8 @@ fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) 
             output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
             code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
             sessions: reader.size(&keys::SANDBOX_MAX_SESSIONS),
+            idle: Duration::from_secs(reader.integer(&keys::SANDBOX_SESSION_IDLE_S)),
+            lifetime: Duration::from_secs(reader.integer(&keys::SANDBOX_SESSION_LIFETIME_S)),
         },
     }
 }

@@ -1,5 +1,6 @@
 //! The sandbox with real bubblewrap, real Python, real processes; as root and as an ordinary user alike.
 
+mod ages;
 mod bash;
 mod bombs;
 mod editor;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sidecar::clock::SystemClock;
 use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, SandboxLimits};
@@ -55,8 +57,9 @@ fn default_limits() -> SandboxLimits {
 async fn start_with(limits: SandboxLimits) -> Place {
     let data = open_directory();
     let settings = ProcessSettings { limits, ..settings(data.path()) };
-    let sandbox =
-        ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock))
+        .await
+        .unwrap_or_else(|refusal| panic!("{refusal}"));
     Place { sandbox, data }
 }
 
@@ -74,7 +77,7 @@ fn request(code: &str, timeout: Duration) -> ExecutionRequest {
 
 impl Place {
     async fn session(&self) -> SessionId {
-        self.sandbox.create_session(&SessionSpec::default()).await.unwrap()
+        self.sandbox.create_session(&SessionSpec::default()).await.unwrap().id
     }
 
     async fn run(&self, session: &SessionId, code: &str) -> ExecutionResult {
@@ -125,6 +128,14 @@ impl Place {
 
     fn sessions(&self) -> PathBuf {
         self.data.path().join("sandbox/sessions")
+    }
+
+    /// Directories of sessions, those on their way to the trash too.
+    fn workspaces(&self) -> usize {
+        [self.sessions(), self.data.path().join("sandbox/trash")]
+            .map(|path| fs::read_dir(path).unwrap().count())
+            .iter()
+            .sum()
     }
 
     /// No session's directory is left, not in the trash either.

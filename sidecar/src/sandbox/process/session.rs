@@ -152,6 +152,11 @@ impl Session {
         Ok((state, workspace))
     }
 
+    /// Whether it can take no call any more. While one runs that is not known, so it is not.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.lost)
+    }
+
     /// Ends it: kills what runs, waits for that to be gone, removes the files. The slot is free after that.
     pub(super) async fn close(&self) -> Result<(), SandboxError> {
         self.closed.store(true, Ordering::SeqCst);

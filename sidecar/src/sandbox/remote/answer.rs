@@ -2,9 +2,11 @@
 //!
 //! INVARIANT: an error names the field that is missing or of a wrong type, never what stood there.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
-use super::{ExecutionResult, SandboxError, SessionId, broken};
+use super::{ExecutionResult, SandboxError, SessionGrant, SessionId, broken};
 use crate::sandbox::ProducedFile;
 
 /// Entries of one result that are looked at.
@@ -13,13 +15,20 @@ const MAX_FILES: usize = 256;
 const MAX_ID_BYTES: usize = 256;
 
 /// The answer to `CreateSession`.
-pub(super) fn session(bytes: &[u8]) -> Result<SessionId, SandboxError> {
+pub(super) fn session(bytes: &[u8]) -> Result<SessionGrant, SandboxError> {
     let answer = parse(bytes)?;
-    match answer.get("session_id").and_then(Value::as_str) {
+    let id = match answer.get("session_id").and_then(Value::as_str) {
         // A name of dots alone would climb out of its place in an address.
-        Some(id) if id.len() <= MAX_ID_BYTES && id.bytes().any(|byte| byte != b'.') => Ok(SessionId(id.to_owned())),
-        _ => Err(missing("session_id")),
-    }
+        Some(id) if id.len() <= MAX_ID_BYTES && id.bytes().any(|byte| byte != b'.') => SessionId(id.to_owned()),
+        _ => return Err(missing("session_id")),
+    };
+    let time = |name: &str| answer.get(name).and_then(Value::as_f64).and_then(in_seconds);
+    Ok(SessionGrant { id, idle_timeout: time("idle_timeout_seconds"), max_lifetime: time("max_lifetime_seconds") })
+}
+
+/// A time that a server need not tell; one that makes no sense is not told.
+fn in_seconds(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero())
 }
 
 /// The answer to `Execute`.
@@ -91,6 +100,8 @@ fn missing(name: &str) -> SandboxError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::{execution, session};
@@ -182,11 +193,26 @@ mod tests {
 
     #[test]
     fn a_session_needs_a_usable_id() {
-        let id = |value: Value| session(value.to_string().as_bytes()).map(|id| id.0);
+        let id = |value: Value| session(value.to_string().as_bytes()).map(|granted| granted.id.0);
         assert_eq!(id(json!({"session_id": "s1", "new": 1})).unwrap(), "s1");
         for value in [json!({}), json!({"session_id": 1}), json!({"session_id": ""}), json!({"session_id": ".."})] {
             assert!(id(value).unwrap_err().to_string().contains("session_id"));
         }
         assert!(id(json!({"session_id": "s".repeat(257)})).is_err());
+    }
+
+    #[test]
+    fn how_long_a_session_lives_is_read_if_it_is_told() {
+        let granted = |idle: Value, lifetime: Value| {
+            let answer = json!({"session_id": "s1", "idle_timeout_seconds": idle, "max_lifetime_seconds": lifetime});
+            let granted = session(answer.to_string().as_bytes()).unwrap();
+            (granted.idle_timeout, granted.max_lifetime)
+        };
+        let some = |seconds: f64| Some(Duration::from_secs_f64(seconds));
+        assert_eq!(granted(json!(300), json!(1.5)), (some(300.0), some(1.5)));
+        for senseless in [Value::Null, json!(0), json!(-1), json!(1e300), json!("300"), json!({})] {
+            assert_eq!(granted(senseless, json!(1)), (None, some(1.0)));
+        }
+        assert_eq!(session(br#"{"session_id": "s1"}"#).unwrap().idle_timeout, None);
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::support::lock;
 use crate::sandbox::{
     Capability, EditorCommand, EditorFault, EditorReport, ExecutionRequest, ExecutionResult, SandboxBackend,
-    SandboxError, SessionId, SessionSpec, ToolInput,
+    SandboxError, SessionGrant, SessionId, SessionSpec, ToolInput,
 };
 
 /// Knows a few programs by their text.
@@ -29,12 +29,13 @@ pub(super) struct Canned {
 }
 
 impl SandboxBackend for Canned {
-    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>> {
         async move {
             if let Some(error) = lock(&self.closed).take() {
                 return Err(error);
             }
-            Ok(SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string()))
+            let id = SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string());
+            Ok(SessionGrant { id, idle_timeout: None, max_lifetime: None })
         }
         .boxed()
     }
