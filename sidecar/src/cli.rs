@@ -17,6 +17,7 @@ use crate::app::{self, App, AppError, Parts};
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigProblem, Environment};
 use crate::envoy_config::{self, RenderError, Surroundings};
+use crate::extract;
 use crate::ids::SystemIds;
 use crate::private;
 use crate::telemetry;
@@ -60,6 +61,15 @@ enum Command {
     Migrate(ConfigFile),
     /// Ask a running sidecar whether it is ready.
     Health(ConfigFile),
+    /// What this program starts by itself to read a document: standard input to standard output, in a jail.
+    #[command(name = extract::COMMAND, hide = true)]
+    ExtractText {
+        /// What the document is.
+        kind: extract::Document,
+        /// Processor time it may take.
+        #[arg(long)]
+        cpu_seconds: u64,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +104,10 @@ pub fn main() -> ExitCode {
             return if usage.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
+    // Before any thread is started, for it locks up this one alone.
+    if let Command::ExtractText { kind, cpu_seconds } = cli.command {
+        return extract::run_child(kind, cpu_seconds);
+    }
     match run(cli.command, &Environment::of_process()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -130,6 +144,7 @@ fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
                 Ok(writeln!(io::stdout(), "the database is up to date")?)
             }
             Command::Health(file) => health::ask(&load(&file, env)?.sidecar_listen).await,
+            Command::ExtractText { .. } => Err(CommandError::Refused("this command takes no runtime".to_owned())),
         }
     })
 }

@@ -22,6 +22,8 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
+use crate::attachments::AttachmentLimits;
+use crate::extract::ExtractLimits;
 use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
@@ -158,6 +160,10 @@ pub struct FilesConfig {
     pub store: StoreTarget,
     /// How much there may be.
     pub limits: FilesLimits,
+    /// How much of them models are shown.
+    pub attachments: AttachmentLimits,
+    /// How documents are read as text; `None`: not at all.
+    pub extraction: Option<ExtractLimits>,
     /// How often the sweep runs; `None`: never.
     pub sweep_interval: Option<Duration>,
 }

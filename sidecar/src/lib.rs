@@ -9,13 +9,16 @@
 //! - [`files`] keeps what callers uploaded and what code made.
 //! - [`repository`] keeps users, workspaces, keys, policies and the rows of files; [`policy`] publishes what decisions need
 //!   of them.
+//! - [`attachments`] gives files to models and runs; [`extract`] reads documents as text, in a child process.
 //! - [`keys`], [`private`] files, [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
 pub mod app;
+pub mod attachments;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod envoy_config;
+pub mod extract;
 pub mod files;
 pub mod http;
 pub mod ids;

@@ -44,6 +44,7 @@ use crate::wire::responses;
 use crate::wire::served::Wires;
 use crate::wire::writer::{ClientWriter, WriterOptions};
 
+pub use headers::tell_dropped;
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
 pub use memory::{Memory, MemoryLimits};

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use models::{ModelRoute, ModelRule, ModelTable, ProviderInfo, ProviderKind};
+pub use models::{ModelInput, ModelRoute, ModelRule, ModelTable, ProviderInfo, ProviderKind};
 
 use crate::policy::Preference;
 

@@ -11,7 +11,7 @@ pub use head::RequestHead;
 pub(crate) use head::came_twice;
 pub use verdict::Verdict;
 
-use crate::config::{FilterConfig, IdentityConfig, ModelRoute, ProviderKind};
+use crate::config::{FilterConfig, IdentityConfig, ModelInput, ModelRoute, ProviderKind};
 use crate::decide::{self, Decision, Input, Outcome, Run, Uninspected};
 use crate::format::{ApiFormat, Vocabulary};
 use crate::identity::{Caller, Identity, unknown_key};
@@ -101,6 +101,8 @@ pub struct ModelChoice {
     /// The name to send upstream, when it is not the caller's: whoever sends the body on must put it there.
     /// Always `None` in a mesh, whose routes know the caller's name.
     pub upstream_model: Option<String>,
+    /// What the model takes besides text.
+    pub inputs: Vec<ModelInput>,
 }
 
 /// Where a request goes.
@@ -251,6 +253,7 @@ fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
         kind: route.kind,
         wires: route.wires.to_vec(),
         upstream_model: route.upstream_model.filter(|_| env.config.providers_routed),
+        inputs: route.inputs.to_vec(),
     });
     let renamed = model.as_ref().is_some_and(|model| model.upstream_model.is_some());
     let target = match (&decision.outcome, env.point) {

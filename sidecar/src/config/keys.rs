@@ -235,6 +235,20 @@ keys! {
         "How long a file is kept that does not say so itself. Unset: until it is deleted.";
     FILES_SWEEP_INTERVAL_SEC: "files.sweep_interval_sec", Kind::Integer(0, 86_400), Some("3600"),
         "How often the sweep removes what is deleted, expired or was left half-way; 0 turns it off. What is deleted or expired is out of sight before that.";
+    FILES_INLINE_MAX_BYTES: "files.inline_max_bytes", Kind::Integer(1024, 1 << 30), Some("25165824"),
+        "Longest file whose bytes are put into a request to a model, as a picture or a PDF. A longer one gets the request a 413, or, where code runs here, lies in the working directory alone.";
+    FILES_INLINE_MAX_REQUEST_BYTES: "files.inline_max_request_bytes", Kind::Integer(1024, 1 << 30), Some("50331648"),
+        "The same for all files of one request together. In base64 they are a third longer, and count against `http.max_buffered_bytes` with the body.";
+    FILES_TEXT_MAX_CHARS: "files.text_max_chars", Kind::Integer(1, 1 << 26), Some("262144"),
+        "Longest text of one file that is put into a request to a model, characters. A longer one is treated like a file over `files.inline_max_bytes`.";
+    FILES_EXTRACTION: "files.extraction", Kind::Bool, Some("true"),
+        "Whether PDFs, Word, Excel and PowerPoint files and web pages are read as text for models that do not take them (`models[].inputs`). Off, such a model is told that the file could not be read.";
+    FILES_EXTRACTION_TIMEOUT_MS: "files.extraction_timeout_ms", Kind::Integer(100, 600_000), Some("10000"),
+        "Longest time of reading one document as text; all documents of a request get four times as much.";
+    FILES_EXTRACTION_MAX_BYTES: "files.extraction_max_bytes", Kind::Integer(1024, 1 << 30), Some("33554432"),
+        "Longest document that is read as text.";
+    FILES_EXTRACTION_MAX_CONCURRENT: "files.extraction_max_concurrent", Kind::Integer(1, 1024), Some("2"),
+        "Documents read as text at once, each by a process of up to 1 GiB.";
     LOG_FORMAT: "log.format", Kind::Choice(&["text", "json"]), Some("text"),
         "Shape of the sidecar's log on standard error.";
     LOG_LEVEL: "log.level", Kind::Text, Some("info"),

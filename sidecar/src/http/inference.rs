@@ -22,13 +22,14 @@ use decision::reason::Reason;
 use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use self::edit::Edited;
 use super::access::Caller;
 use super::budget::Share;
 use super::fetch::{self, Fetched, Flowing};
 use super::{Refusal, Services};
 use crate::stored::Named;
 use crate::telemetry::chain;
-use crate::tool_loop::{LoopReply, ReplyBody, RunRequest};
+use crate::tool_loop::{LoopReply, ReplyBody, RunRequest, tell_dropped};
 use crate::upstream::{self, ModelAnswer, ModelCall, UpstreamError};
 
 /// The word of the outcome that is a refusal.
@@ -188,7 +189,7 @@ async fn act(
     let (payload, named) = with_answers(services, payload, &forward).await?;
     // The target goes its own way; what is left of the forward says the rest.
     match std::mem::replace(&mut forward.target, Target::Sidecar) {
-        Target::Provider(provider) => relay(services, incoming, payload, provider, &forward).await,
+        Target::Provider(provider) => relay(services, caller, incoming, payload, provider, &forward).await,
         Target::Loop(run) => match payload {
             Payload::Held(body) => code_turn(services, caller, incoming.headers, body, named, run, &forward).await,
             // A run is decided by what its body says.
@@ -221,19 +222,31 @@ fn forward_headers(services: &Services, headers: &HeaderMap, forward: &Forward) 
 
 async fn relay(
     services: &Services,
+    caller: &Caller,
     incoming: Incoming,
     payload: Payload,
     provider: Option<String>,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
+    let mut dropped = None;
     // The share is held until the head of the answer is there: then the body has left.
     let (body, _share) = match payload {
         Payload::Flowing(body) => (upstream::Body::wrap(body), None),
-        Payload::Held(Fetched { bytes, share }) => (edited(bytes, forward)?.into(), Some(share)),
+        Payload::Held(Fetched { bytes, share }) => {
+            let edited = edited(bytes, forward)?;
+            dropped = (!edited.dropped.is_empty()).then(|| edited.dropped.into_iter().collect::<Vec<_>>().join(", "));
+            (edited.body.into(), Some(share))
+        }
     };
+    if let Some(dropped) = &dropped {
+        tracing::info!(request.id = &*caller.request_id, dropped, "not carried over to the model's provider");
+    }
     let call =
         ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
-    let answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
+    let mut answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
+    if let Some(dropped) = &dropped {
+        tell_dropped(&mut answer.headers, dropped);
+    }
     Ok(relayed(answer))
 }
 
@@ -252,7 +265,7 @@ async fn with_answers(services: &Services, payload: Payload, forward: &Forward) 
 }
 
 /// The body as its provider can read it.
-fn edited(body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
+fn edited(body: Bytes, forward: &Forward) -> Result<Edited, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
     let folds = forward.format.filter(|_| forward.request.minted_history);
     edit::edit(body, upstream_model, folds)

@@ -2,6 +2,7 @@
 
 mod access;
 mod download;
+mod expiry;
 mod form;
 mod list;
 mod tenants;

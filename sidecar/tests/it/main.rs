@@ -7,6 +7,7 @@ mod budget;
 mod cli;
 mod code;
 mod drain;
+mod extract;
 mod files;
 mod health;
 mod hop;

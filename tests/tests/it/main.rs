@@ -8,6 +8,7 @@ mod bodies;
 mod chat;
 mod code_turn;
 mod failures;
+mod files;
 mod filter;
 mod hostile;
 mod identity;

@@ -65,7 +65,13 @@ fn a_prefix_yields_only_to_a_rule_that_spells_it_out() {
     let mut table = table();
     table.rules.insert(
         0,
-        super::ModelRule { pattern: "*".to_owned(), provider: "local".to_owned(), upstream_model: None, wires: None },
+        super::ModelRule {
+            pattern: "*".to_owned(),
+            provider: "local".to_owned(),
+            upstream_model: None,
+            wires: None,
+            inputs: None,
+        },
     );
     assert_eq!(table.resolve("anthropic:claude-x").map(|route| route.provider), Some("anthropic"));
     assert_eq!(table.resolve("claude-x").map(|route| route.provider), Some("local"));

@@ -1,6 +1,7 @@
 //! Who sees which files: nobody those of another, and nobody without a name.
 
 use http::header::{HeaderName, HeaderValue};
+use proptest::prelude::*;
 use serde_json::Value;
 
 use super::form::Form;
@@ -57,6 +58,108 @@ async fn nobody_sees_a_file_of_another_user_or_workspace_in_any_way() {
         }
         let content = call(&sidecar, tenant, "GET", &format!("/v1/files/{own}/content")).send().await;
         assert_eq!(content.body, tenant.0);
+    }
+}
+
+/// What a tenant does; files by the order in which they were uploaded, whoever did.
+#[derive(Debug, Clone)]
+enum Deed {
+    Upload(usize),
+    Read(usize, prop::sample::Index),
+    Delete(usize, prop::sample::Index),
+    List(usize, Option<prop::sample::Index>),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let (tenant, file) = (0..TENANTS.len(), any::<prop::sample::Index>());
+    let deed = prop_oneof![
+        3 => tenant.clone().prop_map(Deed::Upload),
+        3 => (tenant.clone(), file.clone()).prop_map(|(tenant, file)| Deed::Read(tenant, file)),
+        2 => (tenant.clone(), file.clone()).prop_map(|(tenant, file)| Deed::Delete(tenant, file)),
+        1 => (tenant, proptest::option::of(file)).prop_map(|(tenant, after)| Deed::List(tenant, after)),
+    ];
+    proptest::collection::vec(deed, 1..60)
+}
+
+/// What everybody did so far.
+#[derive(Default)]
+struct World {
+    /// Id and owner of every file that was ever there, oldest first.
+    made: Vec<(String, usize)>,
+    deleted: Vec<String>,
+}
+
+impl World {
+    fn has(&self, tenant: usize, id: &str) -> bool {
+        self.made.iter().any(|(made, owner)| made == id && *owner == tenant)
+            && !self.deleted.iter().any(|gone| gone == id)
+    }
+
+    /// Newest first, behind this one.
+    fn list(&self, tenant: usize, after: Option<&str>) -> Vec<&str> {
+        let all = self.made.iter().rev().map(|(id, _)| id.as_str());
+        all.skip_while(|id| after.is_some_and(|after| *id != after))
+            .skip(usize::from(after.is_some()))
+            .filter(|id| self.has(tenant, id))
+            .collect()
+    }
+
+    async fn act(&mut self, sidecar: &Sidecar, deed: Deed) {
+        let content = |id: &str, tenant: usize| format!("{}/{} {id}", TENANTS[tenant].0, TENANTS[tenant].1);
+        let named = |file: &prop::sample::Index| file.get(&self.made).0.clone();
+        match deed {
+            Deed::Upload(tenant) => {
+                let number = self.made.len().to_string();
+                let id = upload(sidecar, TENANTS[tenant], content(&number, tenant).as_bytes()).await;
+                self.made.push((id, tenant));
+            }
+            _ if self.made.is_empty() => {}
+            Deed::Read(tenant, file) => {
+                let (id, number) = (named(&file), file.index(self.made.len()).to_string());
+                let path = format!("/v1/files/{id}/content");
+                let answer = call(sidecar, TENANTS[tenant], "GET", &path).send().await;
+                if self.has(tenant, &id) {
+                    assert_eq!((answer.status, answer.body), (200, content(&number, tenant).into()));
+                } else {
+                    assert_eq!(answer.status, 404);
+                }
+            }
+            Deed::Delete(tenant, file) => {
+                let id = named(&file);
+                let answer = call(sidecar, TENANTS[tenant], "DELETE", &format!("/v1/files/{id}")).send().await;
+                assert_eq!(answer.status, if self.has(tenant, &id) { 200 } else { 404 });
+                if answer.status == 200 {
+                    self.deleted.push(id);
+                }
+            }
+            Deed::List(tenant, after) => {
+                let after = after.map(|file| named(&file));
+                let query = after.as_ref().map(|id| format!("?after={id}")).unwrap_or_default();
+                let answer = call(sidecar, TENANTS[tenant], "GET", &format!("/v1/files{query}")).send().await;
+                let is_own = |id: &String| self.made.contains(&(id.clone(), tenant));
+                if after.as_ref().is_none_or(is_own) {
+                    assert_eq!(ids(&answer.json()), self.list(tenant, after.as_deref()));
+                } else {
+                    assert_eq!(answer.status, 404);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_six_tenants_do_each_sees_its_own_files_and_no_byte_of_others(deeds in deeds()) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let sidecar = tenants("").await;
+            let mut world = World::default();
+            for deed in deeds {
+                world.act(&sidecar, deed).await;
+            }
+            drop(sidecar.stopped().await);
+        });
     }
 }
 
