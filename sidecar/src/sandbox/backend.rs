@@ -111,8 +111,8 @@ pub struct ExecutionResult {
     pub return_code: i32,
     /// Files the backend itself named as output of this call.
     pub files: Vec<ProducedFile>,
-    /// What an edit came to. `None` for other tools, for an edit that was stopped, and from a contract-v1 server, whose
-    /// answer is text alone.
+    /// What an edit came to. `None` for other tools, for an edit that was stopped, and from a contract-v1 server other than
+    /// ours, whose answer is text alone.
     pub editor: Option<EditorReport>,
 }
 

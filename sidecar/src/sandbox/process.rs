@@ -8,6 +8,7 @@ mod census;
 mod control;
 mod files;
 mod freeze;
+mod incoming;
 mod interpreter;
 mod launch;
 mod life;
@@ -32,13 +33,15 @@ use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+pub use files::Existing;
+pub use incoming::Incoming;
 pub use life::SessionInfo;
 pub use settings::{ProcessSettings, RunAs, SandboxLimits};
 pub use startup::{Probe, StartupRefusal};
 
 use super::{
-    Capability, ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError,
-    SessionGrant, SessionId, SessionSpec, WorkspacePath,
+    Capability, ExecutionRequest, ExecutionResult, FileContent, FileSource, ListedFile, Listing, SandboxBackend,
+    SandboxError, SessionGrant, SessionId, SessionSpec, WorkspacePath,
 };
 use crate::clock::Clock;
 use crate::ids::IdSource;
@@ -46,6 +49,8 @@ use launch::Launcher;
 use session::Session;
 use table::Table;
 
+/// Where code sees its workspace.
+pub const WORKSPACE: &str = "/workspace";
 /// Prefix of session ids.
 const SESSION: &str = "otari_sbx_";
 /// When to come back if every session is taken: most live for one request.
@@ -130,6 +135,46 @@ impl ProcessSandbox {
         (self.sessions.len(), self.launcher.limits.sessions)
     }
 
+    /// Opens a file of a workspace as [`SandboxBackend::get_file`] does, and tells how long it is. Until all of it is read
+    /// its session is in use.
+    pub async fn open_file(
+        &self,
+        session: &SessionId,
+        path: &WorkspacePath,
+        max_bytes: u64,
+    ) -> Result<(u64, FileContent), SandboxError> {
+        let visit = self.sessions.enter(session)?;
+        let (size, content) = visit.session.get_file(path, max_bytes).await?;
+        let using = visit.using;
+        let content = content.map(move |piece| {
+            let _in_use = &using;
+            piece
+        });
+        Ok((size, content.boxed()))
+    }
+
+    /// Whether a directory stands at a path of a workspace.
+    pub async fn is_directory(&self, session: &SessionId, path: &WorkspacePath) -> Result<bool, SandboxError> {
+        self.sessions.enter(session)?.session.is_directory(path).await
+    }
+
+    /// Begins a file of at most `sandbox.max_file_bytes` that is to go into a session, which is in use until then.
+    pub async fn receive_file(&self, session: &SessionId) -> Result<Incoming, SandboxError> {
+        let visit = self.sessions.enter(session)?;
+        Incoming::begin(visit, &self.launcher.root.incoming(), self.ids.hex128(), self.launcher.limits.file_bytes).await
+    }
+
+    /// When a listed file last changed: seconds since the epoch, and the nanoseconds after them. Code cannot set it back.
+    pub fn changed_at(file: &ListedFile) -> (u64, u64) {
+        let [_, _, seconds, nanoseconds] = file.stamp.0;
+        (seconds, nanoseconds)
+    }
+
+    /// Longest execution, and longest text of one.
+    pub fn limits(&self) -> &SandboxLimits {
+        &self.launcher.limits
+    }
+
     /// Ends every session, and opens none any more.
     pub async fn shut(&self) {
         self.slots.close();
@@ -192,7 +237,11 @@ impl SandboxBackend for ProcessSandbox {
         size: u64,
         source: FileSource,
     ) -> BoxFuture<'a, Result<(), SandboxError>> {
-        async move { self.sessions.enter(session)?.session.put_file(path, size, source).await }.boxed()
+        async move {
+            let visit = self.sessions.enter(session)?;
+            visit.session.put_file(path, size, source, Existing::Kept).await
+        }
+        .boxed()
     }
 
     fn list_files<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
@@ -205,19 +254,7 @@ impl SandboxBackend for ProcessSandbox {
         path: &'a WorkspacePath,
         max_bytes: u64,
     ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
-        async move {
-            let visit = self.sessions.enter(session)?;
-            let content = visit.session.get_file(path, max_bytes).await?;
-            let using = visit.using;
-            // A file that is being read is in use, like a call.
-            Ok(content
-                .map(move |piece| {
-                    let _in_use = &using;
-                    piece
-                })
-                .boxed())
-        }
-        .boxed()
+        async move { Ok(self.open_file(session, path, max_bytes).await?.1) }.boxed()
     }
 
     fn capability(&self) -> Capability {

@@ -150,7 +150,7 @@ impl HttpSandbox {
             },
             other => other,
         })?;
-        answer::execution(&answer)
+        answer::execution(&answer, &request.input)
     }
 
     async fn destroy(&self, session: &SessionId) -> Result<(), SandboxError> {

@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use super::{ExecutionResult, SandboxError, SessionGrant, SessionId, broken};
-use crate::sandbox::ProducedFile;
+use crate::sandbox::{EditorReport, ProducedFile, ToolInput};
 
 /// Entries of one result that are looked at.
 const MAX_FILES: usize = 256;
@@ -32,7 +33,7 @@ fn in_seconds(seconds: f64) -> Option<Duration> {
 }
 
 /// The answer to `Execute`.
-pub(super) fn execution(bytes: &[u8]) -> Result<ExecutionResult, SandboxError> {
+pub(super) fn execution(bytes: &[u8], input: &ToolInput) -> Result<ExecutionResult, SandboxError> {
     let answer = parse(bytes)?;
     text(&answer, "tool_use_id", "tool_use_id")?;
     let block = object(&answer, "result_block", "result_block")?;
@@ -51,8 +52,14 @@ pub(super) fn execution(bytes: &[u8]) -> Result<ExecutionResult, SandboxError> {
         stderr: stream(content, "stderr", "result_block.content.stderr")?,
         return_code: return_code.ok_or_else(|| missing("result_block.content.return_code"))?,
         files: files(content)?,
-        editor: None,
+        editor: answer.get("editor_report").and_then(|report| editor_report(report, input)),
     })
+}
+
+/// What our own server tells of an edit beside the contract; what makes no sense is not told.
+fn editor_report(report: &Value, input: &ToolInput) -> Option<EditorReport> {
+    let ToolInput::TextEditor(command) = input else { return None };
+    EditorReport::deserialize(report).ok().filter(|report| command.can_end_in(report))
 }
 
 fn files(content: &Map<String, Value>) -> Result<Vec<ProducedFile>, SandboxError> {
@@ -105,7 +112,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{execution, session};
-    use crate::sandbox::{ExecutionResult, ProducedFile, SandboxError};
+    use crate::sandbox::{EditorCommand, EditorReport, ExecutionResult, ProducedFile, SandboxError, ToolInput};
 
     fn good() -> Value {
         json!({
@@ -122,7 +129,7 @@ mod tests {
     }
 
     fn run(value: &Value) -> Result<ExecutionResult, SandboxError> {
-        execution(value.to_string().as_bytes())
+        execution(value.to_string().as_bytes(), &ToolInput::Python { code: String::new() })
     }
 
     #[test]
@@ -176,9 +183,33 @@ mod tests {
             }
         }
         for text in ["", "canary", "[]", "{\"a\":"] {
-            let error = execution(text.as_bytes()).unwrap_err().to_string();
+            let error = execution(text.as_bytes(), &view()).unwrap_err().to_string();
             assert!(error.contains("not a JSON object") && !error.contains("canary"), "{error}");
         }
+    }
+
+    fn view() -> ToolInput {
+        ToolInput::TextEditor(EditorCommand::View { path: "a".to_owned(), range: None })
+    }
+
+    #[test]
+    fn what_an_edit_came_to_is_read_if_it_can_have_come_to_that() {
+        let told = |report: Value, input: &ToolInput| {
+            let mut answer = good();
+            answer["editor_report"] = report;
+            execution(answer.to_string().as_bytes(), input).unwrap().editor
+        };
+        assert_eq!(told(json!({"listed": {"entries": 2}}), &view()), Some(EditorReport::Listed { entries: 2 }));
+        for senseless in [
+            Value::Null,
+            json!("canary"),
+            json!({"listed": {"entries": -1}}),
+            json!({"listed": {"entries": 1, "new": 1}}),
+            json!({"created": {"is_file_update": true}}),
+        ] {
+            assert_eq!(told(senseless, &view()), None);
+        }
+        assert_eq!(told(json!({"listed": {"entries": 2}}), &ToolInput::Python { code: String::new() }), None);
     }
 
     #[test]
