@@ -37,3 +37,12 @@ CREATE TABLE file_usage (
     size_bytes BIGINT NOT NULL,
     files BIGINT NOT NULL
 );
+
+-- One row: which store these files are in, by the mark that stands in it too, and how far the look for blobs that no row
+-- knows has come. A round begins with shard 0; whoever takes the next shard looks through it.
+CREATE TABLE file_store (
+    id BIGINT NOT NULL PRIMARY KEY,
+    mark TEXT NOT NULL,
+    round_at_ms BIGINT NOT NULL,
+    next_shard BIGINT NOT NULL
+);

@@ -5,15 +5,19 @@
 mod contract;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use decision::config::IdentityConfig;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
-use crate::files::{FileStore, Files, StoreError};
+use crate::extract::Extractor;
+use crate::files::{FileStore, Files, FilesError, StoreError, Sweeper};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
 use crate::http::{BodyBudget, Services, router};
 use crate::ids::IdSource;
@@ -25,7 +29,7 @@ use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
 use crate::stored::StoredResponses;
-use crate::telemetry::Metrics;
+use crate::telemetry::{self, Metrics};
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
 use contract::{Serving, drain};
@@ -83,6 +87,9 @@ pub enum AppError {
     /// The store of files.
     #[error("files.url: the store cannot be opened")]
     Files(#[source] StoreError),
+    /// A sweep over files.
+    #[error("the files could not be swept")]
+    Sweep(#[source] FilesError),
     /// The client of a contract-v1 server.
     #[error("the sandbox's client cannot be set up")]
     RemoteSandbox(#[source] HttpSettingsError),
@@ -95,6 +102,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub ids: Arc<dyn IdSource>,
+    /// The program `otari-sidecar`, which reads documents in processes of its own.
+    pub program: PathBuf,
 }
 
 /// Everything, ready to serve.
@@ -107,10 +116,11 @@ pub struct App {
     serving: Option<Serving>,
     embedded: Option<Arc<ProcessSandbox>>,
     poll: Duration,
+    sweep_interval: Option<Duration>,
     drain_timeout: Duration,
     /// Connections and code turns: what a drain waits for.
     requests: TaskTracker,
-    /// What serves them: accept loop, snapshot, reaper.
+    /// What serves them: accept loop, snapshot, sweep, reaper.
     background: TaskTracker,
 }
 
@@ -144,6 +154,7 @@ impl App {
             reaper
         });
         let stored = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
+        let files = open_files(config, &parts, &repository, &requests)?;
         let engine = Arc::new(Engine {
             models: models.clone(),
             reaper,
@@ -151,13 +162,13 @@ impl App {
             ids: Arc::clone(&parts.ids),
             limits: config.tool_loop,
             stored: (!config.stored.retention.is_zero()).then(|| stored.clone()),
+            files: files.clone(),
             memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
         let listener = Listener::bind(&config.sidecar_listen)
             .await
             .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
-        let files = open_files(config, &parts, &repository, &requests)?;
         let services = Arc::new(Services {
             filter_config: config.filter_config(&hop_secret),
             hop_secret,
@@ -172,6 +183,7 @@ impl App {
             models,
             engine,
             sandbox,
+            attachments: attachments(config, &parts, files.clone()),
             files,
             metrics: Metrics::new(),
             clock: parts.clock,
@@ -191,7 +203,20 @@ impl App {
             _ => None,
         };
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
-        Ok(Self { services, stored, listener, limits, serving, embedded, poll, drain_timeout, requests, background })
+        let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
+        Ok(Self {
+            services,
+            stored,
+            listener,
+            limits,
+            serving,
+            embedded,
+            poll,
+            sweep_interval,
+            drain_timeout,
+            requests,
+            background,
+        })
     }
 
     /// Where it listens.
@@ -206,6 +231,10 @@ impl App {
         let policy = Arc::clone(&self.services.policy);
         self.background.spawn(policy.keep_fresh(self.poll, ending.stop.clone()));
         self.background.spawn(self.stored.sweep(ending.stop.clone()));
+        if let Some(files) = self.services.files.clone() {
+            let sweeper = Sweeper::new(&files, self.services.metrics.clone());
+            self.background.spawn(look_after(files, sweeper, self.sweep_interval, ending.stop.clone()));
+        }
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
         if let Some(serving) = self.serving {
@@ -254,16 +283,34 @@ fn make_data_dir(config: &Config) -> Result<(), AppError> {
         .map_err(|source| AppError::DataDir { path: config.data_dir.clone(), source })
 }
 
-fn open_files(
+/// Opens the files of this config; `None` when they are off. `tasks`: where uploads run, for a drain to wait for.
+pub fn open_files(
     config: &Config,
     parts: &Parts,
     repository: &Repository,
-    requests: &TaskTracker,
+    tasks: &TaskTracker,
 ) -> Result<Option<Files>, AppError> {
     let Some(files) = &config.files else { return Ok(None) };
-    let store = FileStore::open(&files.store, requests.clone()).map_err(AppError::Files)?;
+    let store = FileStore::open(&files.store, tasks.clone()).map_err(AppError::Files)?;
     let (repository, ids, limits) = (repository.clone(), Arc::clone(&parts.ids), files.limits.clone());
-    Ok(Some(Files::new(repository, store, ids, limits, requests.clone())))
+    Ok(Some(Files::new(repository, store, ids, limits, tasks.clone())))
+}
+
+/// What files need besides requests: a store that is known to be theirs, and the sweep.
+async fn look_after(files: Files, sweeper: Sweeper, every: Option<Duration>, stop: CancellationToken) {
+    if let Some(Err(error)) = stop.run_until_cancelled(files.mark_store()).await {
+        tracing::error!(error = telemetry::chain(&error), "files.url: the store does not answer");
+    }
+    if let Some(every) = every {
+        sweeper.run(every, stop).await;
+    }
+}
+
+fn attachments(config: &Config, parts: &Parts, files: Option<Files>) -> Attachments {
+    let limits = config.files.as_ref().map(|files| files.attachments).unwrap_or_default();
+    let extraction = config.files.as_ref().and_then(|files| files.extraction);
+    let extractor = extraction.map(|limits| Extractor::new(parts.program.clone(), limits));
+    Attachments { files, extractor, limits }
 }
 
 /// Where code runs.

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::extract::Extractor;
 use crate::files::name::Names;
 use crate::files::{FileRecord, Files, Staged};
-use crate::wire::references::{Part, Place, References, Spelled, What, spell_new};
+use crate::wire::references::{self, Part, Place, References, Spelled, What, spell_new};
 use crate::wire::splice::Splice;
 
 pub use error::AttachmentError;
@@ -35,7 +35,7 @@ use content::{Budget, Content, Pieces};
 const REQUEST_TIMEOUTS: u32 = 4;
 
 /// How much of files goes into a request. Each is a config key under `files`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLimits {
     /// Bytes of one file.
     pub inline_max_bytes: u64,
@@ -96,7 +96,7 @@ impl Attachments {
     pub async fn resolve(
         &self,
         asked: Asked<'_>,
-        room: &mut (dyn FnMut(u64) -> Result<(), Problem> + Send),
+        room: &mut (dyn FnMut(u64) -> Result<(), Problem> + Send + Sync),
     ) -> Result<Resolved, AttachmentError> {
         let found = References::find(asked.wire, &asked.body)?;
         if found.is_empty() {
@@ -104,7 +104,7 @@ impl Attachments {
         }
         let to_run = asked.recipient == Recipient::Run;
         check_containers(&found, to_run)?;
-        let known = self.known(asked.owner, &found).await?;
+        let known = self.known(&asked, &found).await?;
         let (seeds, hint) = if to_run { stage(&found, &known) } else { (Vec::new(), None) };
         let names = seeds.iter().map(|staged| (staged.file.id.clone(), staged.name.clone())).collect();
         let patience =
@@ -129,18 +129,18 @@ impl Attachments {
     /// The files by their ids; an error if one is not visible.
     async fn known(
         &self,
-        owner: &Identity,
+        asked: &Asked<'_>,
         found: &References,
     ) -> Result<BTreeMap<String, FileRecord>, AttachmentError> {
         let ids: Vec<String> = named(found).map(|(id, _)| id.to_owned()).collect();
         let records = match &self.files {
-            Some(files) => files.get_many(owner, &ids).await?,
+            Some(files) => files.get_many(asked.owner, &ids).await?,
             None => Vec::new(),
         };
         let known: BTreeMap<String, FileRecord> =
             records.into_iter().map(|record| (record.id.clone(), record)).collect();
         match named(found).find(|(id, _)| !known.contains_key(*id)) {
-            Some((id, param)) => Err(error::not_found(id, param).into()),
+            Some((id, param)) => Err(error::not_found(asked.wire.vocabulary(), id, param).into()),
             None => Ok(known),
         }
     }
@@ -156,12 +156,8 @@ fn named(found: &References) -> impl Iterator<Item = (&str, &str)> {
 /// A list of ids cannot be half here and half at the provider, and what stands in one must be shown somewhere.
 fn check_containers(found: &References, to_run: bool) -> Result<(), Problem> {
     if to_run {
-        let Some(param) = found.containers.iter().find_map(|list| list.foreign.as_ref()) else { return Ok(()) };
-        let message = format!(
-            "`{param}` is no file of this gateway, and the code of this request runs here: upload the file to the \
-             gateway's `/v1/files`"
-        );
-        return Err(Problem::invalid(message).with_param(param));
+        let foreign = found.containers.iter().find_map(|list| list.foreign.as_deref());
+        return foreign.map_or(Ok(()), |param| Err(references::foreign(param)));
     }
     match found.containers.iter().find_map(|list| list.ids.first()) {
         Some((_, param)) if !found.can_show_containers() => {
@@ -201,7 +197,7 @@ struct Giving<'a> {
     /// Names in the workspace, by id; none towards a provider.
     names: BTreeMap<String, String>,
     budget: Budget,
-    room: &'a mut (dyn FnMut(u64) -> Result<(), Problem> + Send),
+    room: &'a mut (dyn FnMut(u64) -> Result<(), Problem> + Send + Sync),
 }
 
 impl Giving<'_> {
@@ -216,7 +212,7 @@ impl Giving<'_> {
         self.hold(asked.body.len(), 0)?;
         let mut splice = Splice::new(&asked.body, 0);
         for Place { range, what } in places {
-            let so_far = splice.len_so_far();
+            let so_far = splice.len_so_far().saturating_sub(range.len());
             let out = splice.replace(&range);
             match what {
                 What::Part(part) => self.part(part, so_far, out).await?,
@@ -274,7 +270,7 @@ impl Giving<'_> {
         let bytes = if pieces.is_some() { base64_len(file.size_bytes) } else { 0 };
         let more = spelled.before.len().saturating_add(spelled.after.len()).saturating_add(bytes);
         self.hold(so_far, more)?;
-        out.reserve(more);
+        out.reserve_exact(more);
         out.extend_from_slice(spelled.before.as_bytes());
         if let Some(pieces) = pieces {
             encode(pieces, out).await?;

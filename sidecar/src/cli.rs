@@ -4,6 +4,7 @@
 
 mod health;
 mod keys;
+mod sweep;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -61,6 +62,14 @@ enum Command {
     },
     /// Bring the database's schema up to date. `serve` does so too.
     Migrate(ConfigFile),
+    /// Remove files that are deleted, expired or were left half-way, now. `serve` does so by itself.
+    Sweep {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Only say what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Ask a running sidecar whether it is ready.
     Health(ConfigFile),
     /// What this program starts by itself to read a document: standard input to standard output, in a jail.
@@ -120,7 +129,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
-    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds) };
+    let program = PathBuf::from(extract::THIS_PROGRAM);
+    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds), program };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
@@ -146,6 +156,7 @@ fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
                 app::open_repository(&load(&file, env)?, &parts).await?.close().await;
                 Ok(writeln!(io::stdout(), "the database is up to date")?)
             }
+            Command::Sweep { file, dry_run } => sweep::run(&load(&file, env)?, &parts, dry_run).await,
             Command::Health(file) => health::ask(&load(&file, env)?.sidecar_listen).await,
             Command::ExtractText { .. } => Err(CommandError::Refused("this command takes no runtime".to_owned())),
         }

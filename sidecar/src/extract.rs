@@ -37,7 +37,7 @@ const CHAR_BYTES: usize = 4;
 pub enum Document {
     /// A PDF.
     Pdf,
-    /// A Word, PowerPoint or Excel file since 2007.
+    /// A docx, xlsx or pptx file.
     Office,
     /// A web page.
     Html,
@@ -117,12 +117,11 @@ impl Extractor {
         let mut said = Said::new(self.limits.max_chars);
         // Dropping the child kills it: at the end of the patience, of the room, and of the request.
         let read = timeout_at(end, self.converse(&mut child, pieces, &mut said)).await;
-        let is_whole = match read {
-            Ok(read) => read.map_err(ExtractError::Source)?,
-            Err(_) => {
-                tracing::warn!(kind = ?kind, "a document was not read within files.extraction_timeout_ms");
-                false
-            }
+        let is_whole = if let Ok(read) = read {
+            read.map_err(ExtractError::Source)?
+        } else {
+            tracing::warn!(?kind, "a document was not read within files.extraction_timeout_ms");
+            false
         };
         Ok(said.finish(is_whole))
     }
@@ -162,12 +161,12 @@ impl Extractor {
         };
         {
             let (mut feed, mut listen) = (pin!(feed), pin!(said.listen(output)));
-            let mut fed = false;
+            let mut is_given = false;
             loop {
                 tokio::select! {
-                    ended = &mut feed, if !fed => {
+                    ended = &mut feed, if !is_given => {
                         ended?;
-                        fed = true;
+                        is_given = true;
                     }
                     () = &mut listen => break,
                 }

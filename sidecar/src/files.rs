@@ -8,6 +8,7 @@ mod id;
 pub mod name;
 mod record;
 mod store;
+mod sweeper;
 mod target;
 mod upload;
 
@@ -31,6 +32,7 @@ use crate::telemetry;
 pub use id::FileId;
 pub use record::{Cursor, FileRecord, ListQuery, NewFile, Order, Page, Purpose, Staged};
 pub use store::{FileStore, StoreError};
+pub use sweeper::{SweepReport, Sweeper};
 pub use target::{StoreOptions, StoreTarget};
 pub use upload::Upload;
 
@@ -124,6 +126,25 @@ impl Files {
     ) -> Self {
         let uploads = Arc::new(Semaphore::new(limits.max_concurrent_uploads.min(Semaphore::MAX_PERMITS)));
         Self { inside: Arc::new(Inside { repository, store, ids, limits, uploads, tasks }) }
+    }
+
+    /// For tests of others: real rows and blobs in a folder, and room enough.
+    #[cfg(test)]
+    pub(crate) async fn in_folder(folder: &std::path::Path, clock: Arc<dyn crate::clock::Clock>) -> Self {
+        let database = crate::repository::Database::Sqlite(folder.join("files.db"));
+        let repository = Repository::open(&database, clock).await.unwrap();
+        let tasks = TaskTracker::new();
+        let store = FileStore::open(&StoreTarget::Local(folder.join("files")), tasks.clone()).unwrap();
+        let limits = FilesLimits {
+            max_bytes: 1 << 30,
+            output_max_files: 20,
+            output_max_bytes: 1 << 30,
+            retention: None,
+            workspace_max_bytes: 1 << 40,
+            workspace_max_files: 1000,
+            max_concurrent_uploads: 8,
+        };
+        Self::new(repository, store, Arc::new(crate::ids::SystemIds), limits, tasks)
     }
 
     /// How much there may be.
@@ -244,7 +265,13 @@ impl Inside {
 
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Files").field("store", &self.inside.store).field("limits", &self.inside.limits).finish()
+        self.inside.fmt(f)
+    }
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("store", &self.store).field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 

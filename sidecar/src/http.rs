@@ -28,6 +28,7 @@ use axum::routing::{get, post};
 use decision::config::FilterConfig;
 use decision::problem::{Origin, Problem, ProblemKind};
 
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::config::{SNAPSHOT_PATH, Secret};
 use crate::files::Files;
@@ -74,6 +75,8 @@ pub struct Services {
     pub engine: Arc<Engine>,
     /// Where code runs, if anywhere.
     pub sandbox: Option<Arc<dyn SandboxBackend>>,
+    /// What gives files to models.
+    pub attachments: Attachments,
     /// What callers uploaded and code made; `None` when `files.enabled` is off.
     pub files: Option<Files>,
     /// Counters.

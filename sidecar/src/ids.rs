@@ -26,6 +26,18 @@ pub const FUNCTION_CALL: &str = decision::request::FUNCTION_CALL;
 /// Prefix of request ids.
 pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;
 
+/// The name that a file of ours has inside a container on the OpenAI wire: the same digits behind another prefix.
+pub fn in_container(file_id: &str) -> String {
+    let [file, in_container] = decision::request::OWN_FILES;
+    format!("{in_container}{}", file_id.strip_prefix(file).unwrap_or(file_id))
+}
+
+/// The id of a file of ours from the name that it has inside a container; `None` for any other text.
+pub fn out_of_container(name: &str) -> Option<String> {
+    let [file, in_container] = decision::request::OWN_FILES;
+    name.strip_prefix(in_container).map(|digits| format!("{file}{digits}"))
+}
+
 /// Where randomness comes from.
 pub trait IdSource: Send + Sync + Debug {
     /// 128 random bits as 32 lower-case hex digits.

@@ -29,7 +29,10 @@ use crate::private;
 
 pub use database::{Database, PostgresUrl};
 pub use error::RepositoryError;
-pub use files::{Counted, Expiry, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, StoredFile};
+pub use files::{
+    Counted, DueFiles, Expiry, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, GRACE_MS, RetiredFile,
+    StoredFile,
+};
 pub use identity::Workspace;
 pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
 pub use policies::{PolicyFields, StoredPolicy};
@@ -107,6 +110,12 @@ impl Repository {
     /// Waits for the connections to close.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+
+    /// For tests that look behind it.
+    #[cfg(test)]
+    pub(crate) fn pool(&self) -> &AnyPool {
+        &self.pool
     }
 
     /// A transaction that already holds the write lock and has raised the revision.

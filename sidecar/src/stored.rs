@@ -51,6 +51,13 @@ pub struct Named {
     pub input: Option<String>,
 }
 
+impl Named {
+    /// It named something of ours.
+    pub fn is_some(&self) -> bool {
+        self.previous.is_some() || self.input.is_some()
+    }
+}
+
 /// What an answer is kept with once it is complete.
 #[derive(Debug)]
 pub struct Keeping {

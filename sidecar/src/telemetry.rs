@@ -63,6 +63,9 @@ pub struct Metrics {
     code_runs: Counter,
     body_bytes: Gauge<u64, AtomicU64>,
     file_bytes: Family<DirectionLabels, Counter>,
+    swept: Family<SweptLabels, Counter>,
+    sweeps: Family<SweepLabels, Counter>,
+    sweep_durations: Histogram,
     policy_version: Gauge<u64, AtomicU64>,
     sandbox_available: Gauge,
 }
@@ -98,6 +101,16 @@ struct DisagreementLabels {
     snapshot: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SweptLabels {
+    what: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SweepLabels {
+    end: &'static str,
+}
+
 impl Metrics {
     /// Registers everything.
     pub fn new() -> Self {
@@ -122,6 +135,12 @@ impl Metrics {
         registry.register("sidecar_buffered_bytes", "Bytes of request bodies held", body_bytes.clone());
         let file_bytes = Family::default();
         registry.register("sidecar_file_bytes", "Bytes of files that callers sent and fetched", file_bytes.clone());
+        let swept = Family::default();
+        registry.register("sidecar_files_swept", "Files and blobs that the sweep removed, or failed to", swept.clone());
+        let sweeps = Family::default();
+        registry.register("sidecar_sweeps", "Sweeps over files", sweeps.clone());
+        let sweep_durations = duration_histogram();
+        registry.register("sidecar_sweep_duration_seconds", "Time of a sweep over files", sweep_durations.clone());
         let policy_version = Gauge::default();
         registry.register("policy_version", "Version of the policy snapshot", policy_version.clone());
         let sandbox_available = Gauge::default();
@@ -137,6 +156,9 @@ impl Metrics {
             code_runs,
             body_bytes,
             file_bytes,
+            swept,
+            sweeps,
+            sweep_durations,
             policy_version,
             sandbox_available,
         }
@@ -183,6 +205,15 @@ impl Metrics {
     /// So many bytes of a download have left.
     pub fn file_bytes_sent(&self, bytes: usize) {
         self.file_bytes.get_or_create(&DirectionLabels { direction: "sent" }).inc_by(bytes as u64);
+    }
+
+    /// A sweep over files has ended, well or not, after it removed so much of each kind.
+    pub fn swept(&self, counts: &[(&'static str, u64)], well: bool, elapsed: Duration) {
+        for (what, count) in counts {
+            self.swept.get_or_create(&SweptLabels { what }).inc_by(*count);
+        }
+        self.sweeps.get_or_create(&SweepLabels { end: if well { "done" } else { "failed" } }).inc();
+        self.sweep_durations.observe(elapsed.as_secs_f64());
     }
 
     /// The snapshot stands so.

@@ -4,6 +4,7 @@
 
 mod driver;
 mod failure;
+mod files;
 mod headers;
 mod limits;
 mod machine;
@@ -31,10 +32,12 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::driver::{Driver, Sink};
+use self::files::RequestFiles;
 use self::memory::Notes;
 use self::model_side::{Call, ModelSide, read_error};
 use self::session::Session;
 use crate::clock::Clock;
+use crate::files::{Files, Staged};
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
 use crate::stored::{Keeping, Named, StoredResponses};
@@ -71,6 +74,8 @@ pub struct RunRequest {
     pub body: Bytes,
     /// What it said of those.
     pub named: Named,
+    /// Files that its code finds in the working directory.
+    pub seeds: Vec<Staged>,
     /// What was decided.
     pub run: Run,
     /// The caller wants a stream.
@@ -94,6 +99,8 @@ pub struct Engine {
     pub limits: Limits,
     /// Answers that callers may go on from by id; `None` where none are kept.
     pub stored: Option<StoredResponses>,
+    /// Where files that code writes are kept; `None` where none are.
+    pub files: Option<Files>,
     /// What ran beside calls of the caller's and may not come back.
     pub memory: Arc<Memory>,
     /// Where streamed answers run, so that a drain waits for them.
@@ -153,7 +160,7 @@ impl Engine {
         if let Some(dropped) = &dropped {
             tracing::info!(request.id = %asked.request_id, dropped, "not carried over to the model's wire");
         }
-        let mut driver = self.driver(&asked, wires, prepared, reaper, keeping);
+        let mut driver = self.driver(&mut asked, wires, prepared, reaper, keeping);
         let first = driver.first_answer().await?;
         let mut headers = headers::for_client(&first.headers, wires.caller, &asked.request_id, dropped.as_deref());
         if !first.status.is_success() {
@@ -174,7 +181,7 @@ impl Engine {
 
     fn driver(
         &self,
-        asked: &RunRequest,
+        asked: &mut RunRequest,
         wires: Wires,
         prepared: Prepared,
         reaper: Reaper,
@@ -202,6 +209,14 @@ impl Engine {
             max_calls: caller.max_calls.unwrap_or(usize::MAX),
             limits: self.limits,
         };
+        let files = RequestFiles::new(
+            // Whoever has no name has no files.
+            self.files.clone().filter(|_| !asked.owner.workspace.is_empty()),
+            asked.owner.clone(),
+            std::mem::take(&mut asked.seeds),
+            self.limits.file_timeout,
+            if writer.shows_images() { self.limits.max_inline_image_bytes } else { 0 },
+        );
         let timeout = Duration::from_secs(asked.run.exec_timeout_s.max(1).into());
         Driver {
             model: ModelSide {
@@ -221,6 +236,7 @@ impl Engine {
                 timeout,
                 asked.request_id.clone(),
                 asked.owner.workspace.clone(),
+                files,
             ),
             writer,
             machine: Some(ToolLoop::new(settings)),

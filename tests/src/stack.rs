@@ -192,7 +192,7 @@ fn start_model(dir: &Path) -> Fallible<Part> {
 }
 
 /// A port that was free a moment ago.
-fn free_address() -> io::Result<SocketAddr> {
+pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 

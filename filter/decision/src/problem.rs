@@ -62,10 +62,8 @@ pub struct Problem {
     pub origin: Origin,
     /// Says what is wrong and what to change; public.
     pub message: String,
-    /// OpenAI's machine-readable `code`, e.g. `model_not_found`.
+    /// OpenAI's machine-readable `code`, e.g. `model_not_found`. One of [`SHARED_CODES`] is Anthropic's too.
     pub code: Option<&'static str>,
-    /// Anthropic's machine-readable `details.error_code`, e.g. `storage_quota_exceeded`.
-    pub detail: Option<&'static str>,
     /// The parameter at fault, e.g. `tools[0].type`.
     pub param: Option<String>,
     /// Seconds for `retry-after`.
@@ -85,6 +83,9 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
+/// Codes that Anthropic's SDKs know as `error.details.error_code` (wire.md 2.6), and that OpenAI's expose as they come.
+pub const SHARED_CODES: &[&str] = &["storage_quota_exceeded"];
+
 /// Seconds after which to come back when there was no room.
 pub const BUSY_RETRY_AFTER_S: u32 = 1;
 
@@ -96,7 +97,6 @@ impl Problem {
             origin,
             message: message.into(),
             code: None,
-            detail: None,
             param: None,
             retry_after_s: None,
             side_effects: false,
@@ -126,17 +126,10 @@ impl Problem {
         self
     }
 
-    /// Sets OpenAI's `code`.
+    /// Sets the `code`.
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
-        self
-    }
-
-    /// Sets Anthropic's `details.error_code`.
-    #[must_use]
-    pub fn with_detail(mut self, detail: &'static str) -> Self {
-        self.detail = Some(detail);
         self
     }
 
@@ -213,7 +206,10 @@ impl Problem {
                 error: AnthropicError {
                     kind,
                     message: &self.message,
-                    details: self.detail.map(|error_code| Details { error_code }),
+                    details: self
+                        .code
+                        .filter(|code| SHARED_CODES.contains(code))
+                        .map(|error_code| Details { error_code }),
                 },
                 request_id,
             },
@@ -277,7 +273,7 @@ mod tests {
             body(Vocabulary::OpenAi),
             r#"{"error":{"message":"no `model`","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
         );
-        let full = Problem::invalid("full").with_detail("storage_quota_exceeded");
+        let full = Problem::invalid("full").with_code("storage_quota_exceeded");
         assert_eq!(
             String::from_utf8(full.reply(Vocabulary::Anthropic, "req_1").body).unwrap(),
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"full","details":{"error_code":"storage_quota_exceeded"}},"request_id":"req_1"}"#

@@ -147,12 +147,16 @@ impl Giving<'_> {
         let over = if file.size_bytes > limits.inline_max_bytes {
             format!("files.inline_max_bytes: {}", limits.inline_max_bytes)
         } else if file.size_bytes > self.budget.left_bytes {
-            format!("files.inline_max_request_bytes: {}", limits.inline_max_request_bytes)
+            self.request_limit()
         } else {
             self.budget.left_bytes = self.budget.left_bytes.saturating_sub(file.size_bytes);
             return Ok(true);
         };
         self.over(name, &over, param).map(|_| false)
+    }
+
+    fn request_limit(&self) -> String {
+        format!("files.inline_max_request_bytes: {}", self.all.limits.inline_max_request_bytes)
     }
 
     fn too_long(&self, name: &str, param: &str) -> Result<Content, AttachmentError> {
@@ -178,6 +182,11 @@ impl Giving<'_> {
         if text.chars().nth(self.all.limits.text_max_chars).is_some() {
             return self.too_long(name, param);
         }
+        let bytes = text.len() as u64;
+        if bytes > self.budget.left_bytes {
+            return Ok(self.over(name, &self.request_limit(), param)?);
+        }
+        self.budget.left_bytes = self.budget.left_bytes.saturating_sub(bytes);
         let marked = words::marked(file, name, &text);
         // What takes PDFs takes documents of its wire.
         Ok(if self.takes(ModelInput::Pdf) {

@@ -1,5 +1,6 @@
 //! Why a request's files cannot be given to it.
 
+use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
 
 use crate::files::FilesError;
@@ -11,14 +12,14 @@ const MAX_ID_CHARS: usize = 64;
 #[derive(Debug)]
 pub struct AttachmentError {
     /// What its caller may know.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
     /// What happened, if it is not all in the problem.
     pub cause: Option<FilesError>,
 }
 
 impl From<Problem> for AttachmentError {
     fn from(problem: Problem) -> Self {
-        Self { problem, cause: None }
+        Self { problem: Box::new(problem), cause: None }
     }
 }
 
@@ -40,7 +41,7 @@ impl From<FilesError> for AttachmentError {
                 Problem::new(ProblemKind::Internal, Origin::Storage, message)
             }
         };
-        Self { problem, cause: Some(error) }
+        Self { problem: Box::new(problem), cause: Some(error) }
     }
 }
 
@@ -51,12 +52,13 @@ impl AttachmentError {
     }
 }
 
-/// The one answer for everything that the owner cannot see.
-pub(super) fn not_found(id: &str, param: &str) -> Problem {
-    let shown: String = id.chars().take(MAX_ID_CHARS).collect();
-    let message = format!(
-        "there is no file `{shown}`: it was never uploaded here, was deleted, has expired, or belongs to someone else"
-    );
+/// The one answer for everything that the owner cannot see, in the words that each vendor's own service has for it.
+pub(super) fn not_found(vocabulary: Vocabulary, id: &str, param: &str) -> Problem {
+    let id: String = id.chars().filter(|character| !character.is_control()).take(MAX_ID_CHARS).collect();
+    let message = match vocabulary {
+        Vocabulary::OpenAi => format!("No such File object: {id}"),
+        Vocabulary::Anthropic => format!("File `{id}` not found."),
+    };
     Problem::new(ProblemKind::NotFound, Origin::Caller, message).with_param(param)
 }
 

@@ -179,6 +179,10 @@ keys! {
         "Standard output and standard error each, towards model and client.";
     TOOL_LOOP_MAX_ERROR_BYTES: "tool_loop.max_error_bytes", Kind::Integer(256, 1 << 26), Some("262144"),
         "What a provider says about a failure.";
+    TOOL_LOOP_FILE_TIMEOUT_MS: "tool_loop.file_timeout_ms", Kind::Integer(100, HOUR_MS), Some("120000"),
+        "Longest time for all files of a request on their way into its session, and again for those of one call on their way out.";
+    TOOL_LOOP_MAX_INLINE_IMAGE_BYTES: "tool_loop.max_inline_image_bytes", Kind::Integer(0, 1 << 30), Some("4194304"),
+        "Images that an answer on the Responses wire shows in itself, together; further ones it shows by their address.";
     TOOL_LOOP_MAX_QUEUED_CHUNKS: "tool_loop.max_queued_chunks", Kind::Integer(1, 4096), Some("16"),
         "Pieces of an answer that wait for a slow client.";
     TOOL_LOOP_MEMORY_MAX_AGE_MS: "tool_loop.memory.max_age_ms", Kind::Integer(0, 24 * HOUR_MS), Some("900000"),
@@ -246,7 +250,7 @@ keys! {
     FILES_TEXT_MAX_CHARS: "files.text_max_chars", Kind::Integer(1, 1 << 26), Some("262144"),
         "Longest text of one file that is put into a request to a model, characters. A longer one is treated like a file over `files.inline_max_bytes`.";
     FILES_EXTRACTION: "files.extraction", Kind::Bool, Some("true"),
-        "Whether PDFs, Word, Excel and PowerPoint files and web pages are read as text for models that do not take them (`models[].inputs`). Off, such a model is told that the file could not be read.";
+        "Whether PDFs, Office files (docx, xlsx, pptx) and web pages are read as text for models that do not take them (`models[].inputs`). Off, such a model is told that the file could not be read.";
     FILES_EXTRACTION_TIMEOUT_MS: "files.extraction_timeout_ms", Kind::Integer(100, 600_000), Some("10000"),
         "Longest time of reading one document as text; all documents of a request get four times as much.";
     FILES_EXTRACTION_MAX_BYTES: "files.extraction_max_bytes", Kind::Integer(1024, 1 << 30), Some("33554432"),

@@ -58,6 +58,23 @@ fn an_empty_file_is_all_defaults() {
 }
 
 #[test]
+fn files_can_be_off_and_so_can_their_sweep() {
+    let files = |text: &str| Config::parse(text, &Environment::default()).unwrap().files;
+    assert!(files("files: {enabled: false}").is_none());
+    assert_eq!(files("files: {sweep_interval_sec: 0}").unwrap().sweep_interval, None);
+    assert_eq!(files("files: {url: \"memory://\"}").unwrap().store, StoreTarget::Memory);
+    assert_eq!(files("files: {url: \"file:///srv/blobs\"}").unwrap().store, StoreTarget::Local("/srv/blobs".into()));
+    check(
+        r#"files: {enabled: false, url: "ftp://user:canary@host/x", max_bytes: 0}"#,
+        &[],
+        expect![[r"
+            files.url: `ftp://(hidden)@host/x`: write file://FOLDER or memory://
+            files.max_bytes: `0`: write a whole number from 1 to 1099511627776
+        "]],
+    );
+}
+
+#[test]
 fn one_workspace_gets_a_share_of_the_sessions() {
     let share = |text: &str| Config::parse(text, &Environment::default()).unwrap().sandbox.max_sessions_per_workspace;
     assert_eq!(share(""), 8);
@@ -170,6 +187,22 @@ models:
     );
     let problems = Config::parse(text, &env(&pairs)).unwrap_err();
     assert!(problems.iter().all(|problem| !problem.to_string().contains("secret-value")));
+}
+
+#[test]
+fn a_list_of_words_names_each_once() {
+    let text = r"
+providers: {one: {type: openai}}
+models: [{match: a, provider: one, inputs: [image, sound, image]}, {match: b, provider: one, inputs: [text]}]
+";
+    check(
+        text,
+        &[],
+        expect![[r"
+            models[0].inputs: `sound`: write a list with some of text, image, pdf
+            models[0].inputs: `image`: name each once
+        "]],
+    );
 }
 
 #[test]

@@ -2,12 +2,15 @@
 //!
 //! INVARIANT: nothing a user wrote is ever part of a key; and nobody but us can read what a local store keeps.
 
+mod local;
 mod read;
+mod sweep;
 mod write;
 
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,6 +26,7 @@ use super::id::FileId;
 use super::target::StoreTarget;
 use crate::private;
 
+pub(super) use sweep::{Listed, SHARDS};
 pub(super) use write::BlobWriter;
 
 /// Hex digits of an id that name its folder: 256 folders.
@@ -37,7 +41,7 @@ pub enum StoreError {
     #[error("the folder {path} cannot be used", path = .path.display())]
     Folder {
         /// The folder.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// Why not.
         #[source]
         source: io::Error,
@@ -60,6 +64,10 @@ pub enum StoreError {
 #[derive(Clone)]
 pub struct FileStore {
     store: Arc<dyn ObjectStore>,
+    /// In front of all our keys.
+    prefix: Path,
+    /// The folder of a local store.
+    local: Option<PathBuf>,
     /// Bytes of a part; stores that ask for parts of one size get them.
     part_bytes: usize,
     /// Calls that must not be dropped half-way run here.
@@ -69,21 +77,21 @@ pub struct FileStore {
 impl FileStore {
     /// Opens a store. `tasks`: where calls run that must not be dropped half-way.
     pub fn open(target: &StoreTarget, tasks: TaskTracker) -> Result<Self, StoreError> {
-        let store: Arc<dyn ObjectStore> = match target {
+        let (store, local): (Arc<dyn ObjectStore>, _) = match target {
             StoreTarget::Local(path) => {
                 let folder = |source| StoreError::Folder { path: path.clone(), source };
                 // Files are made with the mode of any file: it is their folder that closes them to others.
                 private::folder(path, false).and_then(|()| private::close(path)).map_err(folder)?;
-                Arc::new(LocalFileSystem::new_with_prefix(path).map_err(StoreError::from)?)
+                (Arc::new(LocalFileSystem::new_with_prefix(path).map_err(StoreError::from)?), Some(path.clone()))
             }
-            StoreTarget::Memory => Arc::new(InMemory::new()),
+            StoreTarget::Memory => (Arc::new(InMemory::new()), None),
         };
-        Ok(Self { store, part_bytes: LOCAL_PART_BYTES, tasks })
+        Ok(Self { store, prefix: Path::default(), local, part_bytes: LOCAL_PART_BYTES, tasks })
     }
 
     /// Begins a blob.
     pub(super) fn write(&self, id: &FileId) -> BlobWriter {
-        BlobWriter::new(self.clone(), key(id))
+        BlobWriter::new(self.clone(), id.clone())
     }
 
     /// `range` of a blob, of which the first piece was read. The stream ends with an error unless it has all of them.
@@ -95,26 +103,29 @@ impl FileStore {
         if range.is_empty() {
             return Ok(stream::empty().boxed());
         }
-        read::open(&*self.store, &key(id), range).await
+        read::open(&*self.store, &self.key(id), range).await
     }
 
-    /// Removes a blob; one that is not there is fine.
+    /// Removes a blob and what was written of it; one that is not there is fine.
     pub(super) async fn delete(&self, id: &FileId) -> Result<(), StoreError> {
-        self.delete_key(&key(id)).await
-    }
-
-    async fn delete_key(&self, key: &Path) -> Result<(), StoreError> {
-        match self.store.delete(key).await {
+        if let Some(root) = &self.local {
+            let id = id.clone();
+            return local::blocking(root, move |root| local::delete(&root, &id)).await;
+        }
+        match self.store.delete(&self.key(id)).await {
             Err(object_store::Error::NotFound { .. }) => Ok(()),
             deleted => Ok(deleted?),
         }
     }
+
+    fn key(&self, id: &FileId) -> Path {
+        self.prefix.clone().join(shard_of(id)).join(id.digits())
+    }
 }
 
-fn key(id: &FileId) -> Path {
-    let digits = id.digits();
-    let shard = digits.get(..SHARD_DIGITS).unwrap_or_default();
-    Path::from_iter([shard, digits])
+/// The folder of a blob.
+fn shard_of(id: &FileId) -> &str {
+    id.digits().get(..SHARD_DIGITS).unwrap_or_default()
 }
 
 impl From<object_store::Error> for StoreError {

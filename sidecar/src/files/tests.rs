@@ -1,6 +1,7 @@
 //! On real databases and a real folder, with a clock that the test turns.
 
 mod lists;
+mod sweeps;
 mod uploads;
 
 use tempfile::TempDir;
@@ -17,7 +18,7 @@ pub(super) struct Fixture {
     pub(super) files: Files,
     pub(super) clock: Arc<TurnedClock>,
     pub(super) folder: TempDir,
-    pub(super) _database: TestDatabase,
+    pub(super) database: TestDatabase,
 }
 
 pub(super) fn limits() -> FilesLimits {
@@ -27,7 +28,7 @@ pub(super) fn limits() -> FilesLimits {
         output_max_bytes: 64 << 20,
         retention: None,
         workspace_max_bytes: 1 << 30,
-        workspace_max_files: 1000,
+        workspace_max_files: 10_000,
         max_concurrent_uploads: 8,
     }
 }
@@ -37,7 +38,7 @@ pub(super) async fn fixture(kind: Kind, limits: FilesLimits) -> Fixture {
     let (repository, tasks) = (database.open(&clock).await, TaskTracker::new());
     let store = FileStore::open(&StoreTarget::Local(folder.path().join("files")), tasks.clone()).unwrap();
     let files = Files::new(repository, store, Arc::new(SystemIds), limits, tasks);
-    Fixture { files, clock, folder, _database: database }
+    Fixture { files, clock, folder, database }
 }
 
 impl Fixture {
@@ -45,7 +46,7 @@ impl Fixture {
     pub(super) fn blobs(&self) -> Vec<String> {
         let mut names = Vec::new();
         for shard in std::fs::read_dir(self.folder.path().join("files")).unwrap() {
-            for blob in std::fs::read_dir(shard.unwrap().path()).unwrap() {
+            for blob in std::fs::read_dir(shard.unwrap().path()).into_iter().flatten() {
                 names.push(blob.unwrap().file_name().into_string().unwrap());
             }
         }

@@ -1,8 +1,9 @@
 //! What the filter sends here: the decision made again, then a refusal, a relay, or a code turn.
 //!
 //! INVARIANT: a relayed body leaves with the bytes it came with, save what only this gateway can resolve: a model's
-//! name at its provider, and our own blocks in the history.
+//! name at its provider, our own blocks in the history, and the ids of our files.
 
+mod attach;
 mod edit;
 
 use std::ops::ControlFlow;
@@ -22,15 +23,18 @@ use decision::reason::Reason;
 use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use self::attach::{Given, give};
 use self::edit::Edited;
 use super::access::Caller;
 use super::budget::Share;
 use super::fetch::{self, Fetched, Flowing};
 use super::{Refusal, Services};
+use crate::attachments::Recipient;
 use crate::stored::Named;
 use crate::telemetry::chain;
 use crate::tool_loop::{LoopReply, ReplyBody, RunRequest, tell_dropped};
 use crate::upstream::{self, ModelAnswer, ModelCall, UpstreamError};
+use crate::wire::responses;
 
 /// The word of the outcome that is a refusal.
 const REFUSE: &str = "refuse";
@@ -189,7 +193,7 @@ async fn act(
     let (payload, named) = with_answers(services, payload, &forward).await?;
     // The target goes its own way; what is left of the forward says the rest.
     match std::mem::replace(&mut forward.target, Target::Sidecar) {
-        Target::Provider(provider) => relay(services, caller, incoming, payload, provider, &forward).await,
+        Target::Provider(provider) => relay(services, caller, incoming, payload, named, provider, &forward).await,
         Target::Loop(run) => match payload {
             Payload::Held(body) => code_turn(services, caller, incoming.headers, body, named, run, &forward).await,
             // A run is decided by what its body says.
@@ -225,6 +229,7 @@ async fn relay(
     caller: &Caller,
     incoming: Incoming,
     payload: Payload,
+    named: Named,
     provider: Option<String>,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
@@ -235,7 +240,9 @@ async fn relay(
         Payload::Held(Fetched { bytes, share }) => {
             let edited = edited(bytes, forward)?;
             dropped = (!edited.dropped.is_empty()).then(|| edited.dropped.into_iter().collect::<Vec<_>>().join(", "));
-            (edited.body.into(), Some(share))
+            let body = Fetched { bytes: edited.body, share };
+            let given = give(services, forward, body, named.is_some(), Recipient::Provider).await?;
+            (given.body.bytes.into(), Some(given.body.share))
         }
     };
     if let Some(dropped) = &dropped {
@@ -267,7 +274,8 @@ async fn with_answers(services: &Services, payload: Payload, forward: &Forward) 
 /// The body as its provider can read it.
 fn edited(body: Bytes, forward: &Forward) -> Result<Edited, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
-    let folds = forward.format.filter(|_| forward.request.minted_history);
+    // Citations of our files may come back alone, without the calls that wrote them.
+    let folds = forward.format.filter(|_| forward.request.minted_history || forward.request.own_file_ids);
     edit::edit(body, upstream_model, folds)
 }
 
@@ -284,13 +292,21 @@ async fn code_turn(
     caller: &Caller,
     headers: HeaderMap,
     body: Fetched,
-    named: Named,
+    mut named: Named,
     mut run: Run,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
     let Some(format) = forward.format else {
         return Err(undecided());
     };
+    let grown = named.is_some();
+    if !grown && forward.request.own_file_ids {
+        // Kept with the ids: whoever goes on from this answer gets the files again, not what was made of them here.
+        named.input = responses::stored::input(&body.bytes);
+    }
+    let Given { body, seeds, hint } = give(services, forward, body, grown, Recipient::Run).await?;
+    let hints = [run.purpose_hint.take(), hint];
+    run.purpose_hint = hints.into_iter().flatten().reduce(|one, other| format!("{one}\n{other}"));
     // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.
     let model = forward.model.as_ref();
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
@@ -305,6 +321,7 @@ async fn code_turn(
         forward_headers: headers,
         body: body.bytes,
         named,
+        seeds,
         run,
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
 use http::header::CONTENT_RANGE;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 
 use crate::repository::RepositoryError;
 
@@ -19,8 +19,8 @@ pub struct Refusal {
     problem: Problem,
     status: Option<StatusCode>,
     vocabulary: Option<Vocabulary>,
-    /// Beside those of the problem.
-    header: Option<(HeaderName, HeaderValue)>,
+    /// The size of the file of which a range was asked for that it does not have.
+    beyond_bytes: Option<u64>,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -47,7 +47,7 @@ impl Refusal {
         let text = format!("the range begins behind the end of the file, which has {size_bytes} bytes");
         Self {
             status: Some(StatusCode::RANGE_NOT_SATISFIABLE),
-            header: HeaderValue::try_from(format!("bytes */{size_bytes}")).ok().map(|value| (CONTENT_RANGE, value)),
+            beyond_bytes: Some(size_bytes),
             ..Self::from(Problem::invalid(text).with_param("range"))
         }
     }
@@ -96,8 +96,9 @@ impl Refusal {
                 response.headers_mut().insert(name, value);
             }
         }
-        if let Some((name, value)) = &self.header {
-            response.headers_mut().insert(name, value.clone());
+        let range = self.beyond_bytes.and_then(|bytes| HeaderValue::try_from(format!("bytes */{bytes}")).ok());
+        if let Some(range) = range {
+            response.headers_mut().insert(CONTENT_RANGE, range);
         }
         response
     }
@@ -105,7 +106,7 @@ impl Refusal {
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self { problem, status: None, vocabulary: None, header: None, cause: None }
+        Self { problem, status: None, vocabulary: None, beyond_bytes: None, cause: None }
     }
 }
 

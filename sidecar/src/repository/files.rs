@@ -4,6 +4,7 @@
 //! repository's clock, and to nobody else. `file_usage` changes in the transactions that change what it counts.
 
 mod changes;
+mod sweep;
 mod usage;
 
 use decision::identity::Identity;
@@ -13,7 +14,8 @@ use sqlx::{Any, AssertSqlSafe};
 
 use super::{Repository, RepositoryError};
 
-pub use changes::{Expiry, StoredFile};
+pub use changes::{Expiry, GRACE_MS, StoredFile};
+pub use sweep::{DueFiles, RetiredFile};
 pub use usage::{Counted, FileQuota, FileUsage};
 
 const TABLE: &str = "files";

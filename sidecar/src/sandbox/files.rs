@@ -54,7 +54,7 @@ pub struct ListedFile {
 
 /// Tells whether a file changed between two listings of one session. Nothing else can be read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileStamp(pub(super) [u64; 4]);
+pub struct FileStamp(pub(crate) [u64; 4]);
 
 /// A source that fails where it has more or fewer bytes than was said.
 pub(super) fn of_size(source: FileSource, size: u64) -> FileSource {

@@ -51,6 +51,8 @@ use table::Table;
 
 /// Where code sees its workspace.
 pub const WORKSPACE: &str = "/workspace";
+/// Another name of it.
+pub const OTHER_NAME: &str = "/mnt/data";
 /// Prefix of session ids.
 const SESSION: &str = "otari_sbx_";
 /// When to come back if every session is taken: most live for one request.

@@ -134,11 +134,19 @@ impl Driver {
                 // A stream has begun; the call that needs the session will be told.
                 if matches!(sink, Sink::Whole) && !self.session.has_run() { Err(problem) } else { Ok(()) }
             }
-            Happened::Sandbox(session::Happened::Finished(Finished { call, input, result })) => {
+            Happened::Sandbox(session::Happened::NotSeeded(error)) => {
+                self.log(&error, "code cannot run without its files");
+                let problem = failure::of_seed(&error);
+                if matches!(sink, Sink::Whole) && !self.session.has_run() {
+                    return Err(problem);
+                }
+                self.tell(Input::Failed(problem))
+            }
+            Happened::Sandbox(session::Happened::Finished(Finished { call, input, result, files })) => {
                 if let Err(error) = &result {
                     self.log(error, "code was not run");
                 }
-                let outcome = report::outcome(&input, result, &self.limits);
+                let outcome = report::outcome(&input, result, files, &self.limits);
                 self.tell(Input::ToolFinished { call, outcome })
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) if answer.status.is_success() => {

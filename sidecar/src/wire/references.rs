@@ -251,6 +251,20 @@ impl Finder<'_> {
     }
 }
 
+/// An id of a file of ours, well formed or not, under either of its names.
+pub fn is_ours(id: &str) -> bool {
+    own_id(id).is_some()
+}
+
+/// A file that is none of ours, named for a container that is here.
+pub fn foreign(param: &str) -> Problem {
+    let message = format!(
+        "`{param}` is no file of this gateway, and the code of this request runs here: upload the file to the \
+         gateway's `/v1/files`"
+    );
+    Problem::invalid(message).with_param(param)
+}
+
 /// The id of the file itself, if this is an id of ours.
 fn own_id(id: &str) -> Option<String> {
     let [file, in_container] = OWN_FILES;
@@ -271,8 +285,11 @@ fn object<'a>(fields: &Fields<'a>, name: &str) -> Fields<'a> {
 
 /// `,"name":value` for each member but those.
 fn others(fields: &Fields<'_>, but: &[&str]) -> String {
-    let kept = fields.0.iter().filter(|(name, _)| !but.contains(&&**name));
-    kept.map(|(name, value)| format!(",{}:{}", quoted(name), value.get())).collect()
+    let mut kept = String::new();
+    for (name, value) in fields.0.iter().filter(|(name, _)| !but.contains(&&**name)) {
+        kept.extend([",", &quoted(name), ":", value.get()]);
+    }
+    kept
 }
 
 /// The one member, in the same form.

@@ -62,6 +62,14 @@ impl ClientWriter {
         }
     }
 
+    /// Whether it shows images that code drew in itself.
+    pub fn shows_images(&self) -> bool {
+        match self {
+            Self::Messages(_) | Self::ChatCompletions(_) => false,
+            Self::Responses(writer) => writer.shows_images(),
+        }
+    }
+
     /// Tells the client one thing. An error means that the model's words cannot be told in this wire.
     pub fn write(&mut self, event: ClientEvent) -> Result<(), Problem> {
         match self {

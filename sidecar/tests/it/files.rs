@@ -86,14 +86,18 @@ fn ids(list: &Value) -> Vec<&str> {
     list["data"].as_array().unwrap().iter().map(|file| file["id"].as_str().unwrap()).collect()
 }
 
-/// Blobs in the store, however deep.
+/// Blobs in the store, whole or not; beside their folders it keeps a mark of its own.
 fn blobs(sidecar: &Sidecar) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![sidecar.config.data_dir.join("files")];
     while let Some(folder) = folders.pop() {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
         for path in entries.map(|entry| entry.unwrap().path()) {
-            if path.is_dir() { folders.push(path) } else { found.push(path) }
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|name| name != "otari-file-store") {
+                found.push(path);
+            }
         }
     }
     found

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod access;
+mod attachments;
 mod budget;
 mod cli;
 mod code;
 mod drain;
 mod extract;
 mod files;
+mod files_run;
 mod health;
 mod hop;
 mod policy;
@@ -17,4 +19,5 @@ mod relay;
 mod sandbox;
 mod snapshot;
 mod support;
+mod sweep;
 mod tools;

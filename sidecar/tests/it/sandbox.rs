@@ -37,7 +37,7 @@ struct Place {
 }
 
 /// A directory that the sandbox's user may enter.
-fn open_directory() -> TempDir {
+pub(crate) fn open_directory() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o711)).unwrap();
     directory

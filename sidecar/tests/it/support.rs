@@ -38,6 +38,12 @@ pub(crate) async fn start() -> Sidecar {
     start_with("").await
 }
 
+/// The real clock, real ids, and the program whose processes read documents.
+pub(crate) fn parts() -> Parts {
+    let program = env!("CARGO_BIN_EXE_otari-sidecar").into();
+    Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds), program }
+}
+
 /// Starts with these lines added to the config file.
 pub(crate) async fn start_with(lines: &str) -> Sidecar {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +90,7 @@ async fn start_as(folder: TempDir, lines: &str, key: Option<&str>, clock: Arc<dy
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let config = Config::parse(&text, &env).unwrap_or_else(|problems| panic!("{problems:?}"));
-    let parts = Parts { clock, ids: Arc::new(SystemIds) };
+    let parts = Parts { clock, ..parts() };
     let app = App::build(&config, parts).await.unwrap();
     let hop_secret = std::fs::read_to_string(config.hop_secret_file()).unwrap().trim().to_owned();
     let stop = CancellationToken::new();

@@ -30,13 +30,17 @@ fn id(answer: &Answer) -> String {
     answer.json()["id"].as_str().unwrap_or_else(|| panic!("{}", answer.text())).to_owned()
 }
 
-/// Files in the store's folder.
+/// Blobs in the store, whole or not; beside their folders it keeps a mark of its own.
 fn blobs(stack: &Stack) -> usize {
     let mut count = 0;
     let mut folders = vec![stack.data_dir().join("files")];
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() { folders.push(path) } else { count += 1 }
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|name| name != "otari-file-store") {
+                count += 1;
+            }
         }
     }
     count
@@ -56,7 +60,8 @@ async fn begun(stack: &Stack, content: &[u8], rest: usize) -> TcpStream {
 
 async fn answer(socket: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    let read = async { while !answer.ends_with(b"}") && socket.read_buf(&mut answer).await.unwrap() > 0 {} };
+    let read =
+        async { while !answer.trim_ascii_end().ends_with(b"}") && socket.read_buf(&mut answer).await.unwrap() > 0 {} };
     tokio::time::timeout(SOON, read).await.expect("an answer");
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -111,6 +116,21 @@ async fn an_upload_over_the_limit_is_told_to_who_sends_it_all_first() {
     }
     assert_eq!(list(&stack).await, Vec::<Value>::new());
     assert!(eventually(SOON, async || blobs(&stack) == 0).await);
+}
+
+#[tokio::test]
+async fn a_sidecar_that_dies_under_an_upload_is_told_in_words_about_files() {
+    let stack = start(Setup::default()).await;
+    let mut upload = begun(&stack, &vec![7; 4 << 20], 1).await;
+    assert!(eventually(SOON, async || blobs(&stack) == 1).await);
+    stack.sidecar().kill();
+    let said = answer(&mut upload).await;
+    assert!(said.starts_with("HTTP/1.1 502 ") && said.contains("the gateway lost the request"), "{said}");
+    // Nothing ran: whoever sends it again does no harm.
+    assert!(!said.contains("x-should-retry") && !said.contains("model"), "{said}");
+    let down = Call::get("/v1/files").header("anthropic-beta", "any").bearer(stack.key()).send(stack.address()).await;
+    let down = down.unwrap();
+    assert_eq!((down.status, down.json()["error"]["type"].as_str()), (529, Some("overloaded_error")));
 }
 
 #[tokio::test]

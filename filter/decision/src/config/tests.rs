@@ -89,6 +89,20 @@ fn wires_of_rule_over_provider_over_kind() {
 }
 
 #[test]
+fn inputs_of_rule_over_kind() {
+    use super::ModelInput::{Image, Pdf, Text};
+    let mut table = table();
+    let inputs = |table: &ModelTable, model| table.resolve(model).map(|route| route.inputs.to_vec());
+    assert_eq!(inputs(&table, "claude-x"), Some(vec![Text, Image, Pdf]));
+    assert_eq!(inputs(&table, "openai:gpt"), Some(vec![Text, Image, Pdf]));
+    assert_eq!(inputs(&table, "qwen"), Some(vec![Text]));
+    for rule in &mut table.rules {
+        rule.inputs = Some(vec![Image]);
+    }
+    assert_eq!(inputs(&table, "qwen"), Some(vec![Image]));
+}
+
+#[test]
 fn only_provider_needs_exactly_one() {
     let mut table = table();
     assert_eq!(table.only_provider(), None);

@@ -1,4 +1,4 @@
-//! Word, PowerPoint and Excel files since 2007: zip archives of XML parts.
+//! Office files since 2007, docx, pptx and xlsx: zip archives of XML parts.
 
 use std::io::{BufReader, Cursor, Read as _, Write};
 
@@ -34,7 +34,7 @@ pub(super) fn read(bytes: Vec<u8>, out: &mut dyn Write) -> Result<(), Fault> {
     if archive.file_names().flatten().any(|name| name.starts_with("xl/")) {
         return sheets::read(archive.into_inner(), out);
     }
-    Err(Fault::Document("a zip archive that is no Word, PowerPoint or Excel file".to_owned()))
+    Err(Fault::Document("a zip archive that is no Office file".to_owned()))
 }
 
 /// In the order of their numbers, which is that of most presentations.

@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt as _, PutPayload};
 use tokio::task::JoinHandle;
 
+use super::super::id::FileId;
 use super::{FileStore, StoreError};
 
 /// Parts on their way at once, while the next one fills.
@@ -18,7 +18,7 @@ const PARTS_IN_FLIGHT: usize = 2;
 /// A blob on its way into the store.
 pub(in crate::files) struct BlobWriter {
     store: FileStore,
-    key: Path,
+    id: FileId,
     /// What has not been sent; less than one part.
     pieces: Vec<Bytes>,
     held: usize,
@@ -28,8 +28,8 @@ pub(in crate::files) struct BlobWriter {
 }
 
 impl BlobWriter {
-    pub(super) fn new(store: FileStore, key: Path) -> Self {
-        Self { store, key, pieces: Vec::new(), held: 0, multipart: None, committed: false, in_flight: VecDeque::new() }
+    pub(super) fn new(store: FileStore, id: FileId) -> Self {
+        Self { store, id, pieces: Vec::new(), held: 0, multipart: None, committed: false, in_flight: VecDeque::new() }
     }
 
     /// Takes more bytes. Waits while [`PARTS_IN_FLIGHT`] parts are on their way.
@@ -50,7 +50,7 @@ impl BlobWriter {
     pub(in crate::files) async fn commit(&mut self) -> Result<(), StoreError> {
         if self.multipart.is_none() {
             let payload = self.take_payload();
-            self.store.store.put(&self.key, payload).await?;
+            self.store.store.put(&self.store.key(&self.id), payload).await?;
         } else if self.held > 0 {
             self.send_part().await?;
         }
@@ -80,7 +80,7 @@ impl BlobWriter {
             None => Ok(()),
         };
         // A commit may have got through though its answer did not; then there is nothing to abort, but a blob.
-        self.store.delete_key(&self.key).await?;
+        self.store.delete(&self.id).await?;
         match aborted {
             Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
@@ -89,7 +89,7 @@ impl BlobWriter {
 
     async fn send_part(&mut self) -> Result<(), StoreError> {
         if self.multipart.is_none() {
-            self.multipart = Some(self.store.store.put_multipart(&self.key).await?);
+            self.multipart = Some(self.store.store.put_multipart(&self.store.key(&self.id)).await?);
         }
         self.settle(PARTS_IN_FLIGHT.saturating_sub(1)).await?;
         let payload = self.take_payload();
@@ -120,6 +120,6 @@ impl BlobWriter {
 
 impl std::fmt::Debug for BlobWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BlobWriter").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("BlobWriter").field("id", &self.id).finish_non_exhaustive()
     }
 }

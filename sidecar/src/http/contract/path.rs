@@ -5,7 +5,7 @@
 use percent_encoding::percent_decode;
 
 use super::failure::Failure;
-use crate::sandbox::process::WORKSPACE;
+use crate::sandbox::process::{OTHER_NAME, WORKSPACE};
 use crate::sandbox::{MAX_PATH_BYTES, MAX_PATH_NAMES, WorkspacePath};
 
 /// The place that a path names; `None` for the workspace itself. A path is relative to the workspace, or absolute as code
@@ -16,7 +16,7 @@ pub(super) fn place(path: &str) -> Result<Option<WorkspacePath>, Failure> {
         return Err(Failure::malformed("a path holds no NUL"));
     }
     let relative = if path.starts_with('/') {
-        let rest = path.strip_prefix(WORKSPACE).ok_or_else(outside)?;
+        let rest = [WORKSPACE, OTHER_NAME].iter().find_map(|name| path.strip_prefix(name)).ok_or_else(outside)?;
         if !rest.is_empty() && !rest.starts_with('/') {
             return Err(outside());
         }
@@ -79,7 +79,17 @@ mod tests {
         for path in ["", ".", "./", "././.", "a/..", "/workspace", "/workspace/", "/workspace/a/../."] {
             assert_eq!(named(path), Ok(None), "{path}");
         }
-        for path in ["a/b", "./a/b", "a//b", "a/b/", "c/../a/b", "/workspace/a/b", "/workspace//a/./b", "a/c/.././b"] {
+        for path in [
+            "a/b",
+            "./a/b",
+            "a//b",
+            "a/b/",
+            "c/../a/b",
+            "/workspace/a/b",
+            "/workspace//a/./b",
+            "/mnt/data/a/b",
+            "a/c/.././b",
+        ] {
             assert_eq!(named(path), Ok(Some("a/b".to_owned())), "{path}");
         }
         assert_eq!(named("..."), Ok(Some("...".to_owned())));

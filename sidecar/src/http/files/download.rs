@@ -39,10 +39,13 @@ pub(super) async fn content(
     let file = files.get(&owner, &id).await.map_err(|error| failure::of_file(error, &id, &caller))?;
     caller.notes.file(&file.id);
     let etag = format!("\"{}\"", file.sha256);
+    let is_head = head.method == Method::HEAD;
     let (status, range) = match wanted(&head.headers, &etag, file.size_bytes) {
         Wanted::Whole => (StatusCode::OK, 0..file.size_bytes),
+        // A range means something to GET alone (RFC 9110, section 14.2).
+        Wanted::Part(_) | Wanted::Unsatisfiable if is_head => (StatusCode::OK, 0..file.size_bytes),
         Wanted::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Wanted::Known => return Ok(not_modified(&etag)?),
+        Wanted::Known => return not_modified(&etag),
         Wanted::Unsatisfiable => return Err(Refusal::unsatisfiable(file.size_bytes)),
     };
     let mut headers = headers(&file, &etag)?;
@@ -51,7 +54,7 @@ pub(super) async fn content(
         let part = format!("bytes {}-{}/{}", range.start, range.end - 1, file.size_bytes);
         headers.insert(CONTENT_RANGE, HeaderValue::try_from(part).map_err(Refusal::internal)?);
     }
-    let body = if head.method == Method::HEAD {
+    let body = if is_head {
         Body::empty()
     } else {
         let pieces = files.read(&file, range).await.map_err(|error| failure::of_file(error, &id, &caller))?;

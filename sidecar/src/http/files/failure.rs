@@ -9,7 +9,7 @@ use super::form::shown;
 use super::query::{Shape, bad_token};
 use crate::files::{Cursor, FilesError, ListQuery};
 
-/// What both vendors call a store that is full (wire.md 2.6).
+/// One of [`decision::problem::SHARED_CODES`].
 const QUOTA: &str = "storage_quota_exceeded";
 
 /// `files.enabled: false`
@@ -71,7 +71,7 @@ pub(super) fn too_large(limit: u64) -> Problem {
 
 fn full(limit: &str) -> Problem {
     let text = format!("the files of this workspace may have {limit}: delete some, and send this one again");
-    Problem::invalid(text).with_code(QUOTA).with_detail(QUOTA)
+    Problem::invalid(text).with_code(QUOTA)
 }
 
 /// The words that each vendor's own service has for it, which clients know.

@@ -13,8 +13,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::{Stream, StreamExt as _, stream};
-use http::HeaderMap;
 use http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use multer::{Field, Multipart};
 use tokio::time::Instant;
@@ -95,7 +95,7 @@ impl Form {
         if self.seen > MAX_PARTS {
             return Err(Problem::invalid(format!("the form has more than {MAX_PARTS} parts: send one file")).into());
         }
-        let header = |name| content.headers().get(name).map(|value| value.as_bytes());
+        let header = |name| content.headers().get(name).map(HeaderValue::as_bytes);
         let disposition = Disposition::read(header(CONTENT_DISPOSITION)).map_err(|error| {
             let text = format!("the `Content-Disposition` of a part cannot be read: {error}");
             Refusal::from(Problem::invalid(text))

@@ -97,7 +97,7 @@ mod tests {
             let problem = of(Some(declared.as_bytes()), "a.txt").unwrap_err();
             assert_eq!(problem.param.as_deref(), Some("file"), "{declared}");
         }
-        assert!(of(Some(long[..255].as_bytes()), "a.txt").is_ok());
+        assert!(of(Some(&long.as_bytes()[..255]), "a.txt").is_ok());
         assert!(of(Some(b"text/\xff"), "a.txt").is_err());
     }
 

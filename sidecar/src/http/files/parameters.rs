@@ -2,6 +2,9 @@
 //!
 //! INVARIANT: a parameter stands once, or the header is not read at all: two readers may not see two values.
 
+/// Parameters of one header; those we read have three at most.
+const MAX_PARAMETERS: usize = 16;
+
 /// A header such as `form-data; name="file"`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Parameters<'a> {
@@ -20,6 +23,9 @@ pub(super) enum ParameterError {
     /// A quote opens and does not close.
     #[error("a quoted value does not end")]
     Unterminated,
+    /// More than anybody needs.
+    #[error("it has more than {MAX_PARAMETERS} parameters")]
+    TooMany,
     /// A name comes again.
     #[error("a parameter comes twice")]
     Twice,
@@ -48,14 +54,16 @@ impl<'a> Parameters<'a> {
                 return Err(ParameterError::Twice);
             }
             let value = value.trim_ascii_start();
-            let (value, after) = match value.strip_prefix(b"\"") {
-                Some(quoted) => unquote(quoted)?,
-                None => {
-                    let (value, after) = split(value, b';');
-                    (value.to_vec(), after)
-                }
+            let (value, after) = if let Some(quoted) = value.strip_prefix(b"\"") {
+                unquote(quoted)?
+            } else {
+                let (value, after) = split(value, b';');
+                (value.to_vec(), after)
             };
             pairs.push((name, value));
+            if pairs.len() > MAX_PARAMETERS {
+                return Err(ParameterError::TooMany);
+            }
             rest = after;
         }
         Ok(Self { word, pairs })
@@ -151,6 +159,7 @@ mod tests {
             (r#"f; name="a"#, ParameterError::Unterminated),
             (r#"f; name="a\""#, ParameterError::Unterminated),
             (r#"f; name="a"; Name="b""#, ParameterError::Twice),
+            ("f;a=;b=;c=;d=;e=;f=;g=;h=;i=;j=;k=;l=;m=;n=;o=;p=;q=", ParameterError::TooMany),
         ] {
             assert_eq!(Parameters::read(header.as_bytes()), Err(expected), "{header}");
         }

@@ -46,7 +46,8 @@ pub(super) enum Question {
 impl Shape {
     /// By the caller's headers.
     pub(super) fn of(vocabulary: Vocabulary, headers: &HeaderMap) -> Self {
-        let mut betas = headers.get_all(header::ANTHROPIC_BETA).iter().flat_map(|list| list.as_bytes().split(is_comma));
+        let mut betas =
+            headers.get_all(header::ANTHROPIC_BETA).iter().flat_map(|list| list.as_bytes().split(|&byte| byte == b','));
         match vocabulary {
             Vocabulary::OpenAi => Self::OpenAi,
             Vocabulary::Anthropic if betas.any(|beta| beta.trim_ascii() == CURSOR_BETA) => Self::Cursors,
@@ -222,10 +223,6 @@ fn purpose(word: &str) -> Result<Purpose, Problem> {
 
 fn odd(name: &str, what: &str) -> Problem {
     Problem::invalid(format!("`{name}` {what}")).with_param(name)
-}
-
-fn is_comma(byte: &u8) -> bool {
-    *byte == b','
 }
 
 #[cfg(test)]

@@ -97,22 +97,18 @@ async fn receive(
 
 fn name_and_type(part: &Part<'_>, vocabulary: Vocabulary) -> Result<(String, String), Problem> {
     let declared = part.media_type.as_deref();
-    match &part.disposition.file_name {
-        Some(given) => {
-            let filename = name::clean(given).map_err(|error| odd(format!("{error}: give it another one")))?;
-            let mime_type = media_type::of(declared, &filename)?;
-            Ok((filename, mime_type))
-        }
-        // What each vendor's service, or its SDK, calls bytes without a name.
-        None => {
-            let mime_type = media_type::of(declared, "")?;
-            let stem = match vocabulary {
-                Vocabulary::Anthropic => "unnamed",
-                Vocabulary::OpenAi => "upload",
-            };
-            Ok((format!("{stem}{}", media_type::extension(&mime_type)), mime_type))
-        }
+    if let Some(given) = &part.disposition.file_name {
+        let filename = name::clean(given).map_err(|error| odd(format!("{error}: give it another one")))?;
+        let mime_type = media_type::of(declared, &filename)?;
+        return Ok((filename, mime_type));
     }
+    let mime_type = media_type::of(declared, "")?;
+    // What each vendor's service, or its SDK, calls bytes without a name.
+    let stem = match vocabulary {
+        Vocabulary::Anthropic => "unnamed",
+        Vocabulary::OpenAi => "upload",
+    };
+    Ok((format!("{stem}{}", media_type::extension(&mime_type)), mime_type))
 }
 
 fn odd(message: impl Into<String>) -> Problem {

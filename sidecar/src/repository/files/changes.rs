@@ -11,7 +11,7 @@ use super::usage::{self, Counted, FileQuota};
 use super::{IDS_PER_STATEMENT, NEVER, placeholders, signed};
 
 /// How long nobody may hear of a pending file before it counts as given up. Whoever writes one says so in time.
-const GRACE_MS: i64 = 3_600_000;
+pub const GRACE_MS: i64 = 3_600_000;
 /// How long whoever marked a file deleted has to remove its blob before the sweep does.
 const REMOVAL_MS: i64 = 60_000;
 /// Expired files of a workspace that one who needs room puts out of sight at most.

@@ -138,6 +138,7 @@ async fn engine_at(address: SocketAddr, limits: Limits) -> Arc<Engine> {
         ids: bench.engine.ids.clone(),
         limits,
         stored: None,
+        files: None,
         memory: bench.engine.memory.clone(),
         tasks: TaskTracker::new(),
     })

@@ -10,7 +10,7 @@ use super::support::{Answer, CountingIds, FixedClock};
 use crate::tool_loop::machine::{Input, Output, Settings, ToolLoop};
 use crate::tool_loop::{Limits, RunRequest};
 use crate::wire::code_tool::CodeInput;
-use crate::wire::event::CodeOutcome;
+use crate::wire::event::{CodeFiles, CodeOutcome};
 use crate::wire::past::{PastRun, PastRuns, Place};
 use crate::wire::reader::{ReaderOptions, TurnReader};
 use crate::wire::served::Wires;
@@ -125,7 +125,12 @@ impl Loop {
                     Output::OpenTurn(_) => self.next_turn = true,
                     Output::StartTool { call, input, id: _ } => {
                         let CodeInput::Python(code) = input else { panic!("the scripts have Python alone: {input:?}") };
-                        let outcome = CodeOutcome::Ran { stdout: code.clone(), stderr: String::new(), return_code: 0 };
+                        let outcome = CodeOutcome::Ran {
+                            stdout: code.clone(),
+                            stderr: String::new(),
+                            return_code: 0,
+                            files: CodeFiles::default(),
+                        };
                         self.started.push(code);
                         inputs.push_back(Input::ToolFinished { call, outcome });
                     }

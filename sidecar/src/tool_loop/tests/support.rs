@@ -189,6 +189,7 @@ impl Bench {
             ids: Arc::new(CountingIds::default()),
             limits,
             stored: None,
+            files: None,
             memory: Arc::new(Memory::new(limits.memory)),
             tasks,
         };
@@ -225,6 +226,16 @@ pub(super) async fn patient<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens")
 }
 
+/// Waits for something that happens elsewhere.
+pub(super) async fn until(mut holds: impl FnMut() -> bool) {
+    patient(async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 /// A request from a caller that speaks Chat Completions; the code tool stands last in `tools`.
 pub(super) fn chat_request(model_wire: ApiFormat, body: &serde_json::Value) -> RunRequest {
     let mut asked = run_request(model_wire, body);
@@ -259,6 +270,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
         ]),
         body: body.to_string().into(),
         named: Named::default(),
+        seeds: Vec::new(),
         run: Run {
             dialect: Dialect::Native,
             claimed: vec![declaration],

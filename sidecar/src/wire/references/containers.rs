@@ -4,13 +4,11 @@
 use std::ops::Range;
 
 use decision::problem::Problem;
+use decision::request::Keyword;
 use serde_json::value::RawValue;
 
 use super::{Finder, object, own_id};
 use crate::wire::json::{Fields, inside_array, span};
-
-/// The code tool that has such a list.
-const TOOL: &str = "code_interpreter";
 
 /// The list of one tool.
 #[derive(Debug)]
@@ -39,7 +37,7 @@ pub(super) struct Opening {
 pub(super) fn find(fields: &Fields<'_>, finder: &mut Finder<'_>) -> Result<Vec<ContainerFiles>, Problem> {
     let mut found = Vec::new();
     finder.each(fields.get("tools"), "tools", |finder, _, tool, param| {
-        if tool.read::<String>("type").as_deref() != Some(TOOL) {
+        if tool.read::<String>("type").as_deref().and_then(Keyword::parse).is_none() {
             return Ok(());
         }
         let Some(list) = object(tool, "container").get("file_ids") else { return Ok(()) };
@@ -55,15 +53,12 @@ fn read(list: &RawValue, param: &str, finder: &mut Finder<'_>) -> Result<Option<
     let (mut ids, mut kept, mut foreign) = (Vec::new(), Vec::new(), None);
     for (position, entry) in entries.into_iter().enumerate() {
         let param = format!("{param}[{position}]");
-        match serde_json::from_str::<String>(entry.get()).ok().as_deref().and_then(own_id) {
-            Some(id) => {
-                finder.count(&param)?;
-                ids.push((id, param));
-            }
-            None => {
-                foreign.get_or_insert(param);
-                kept.push(entry.get());
-            }
+        if let Some(id) = serde_json::from_str::<String>(entry.get()).ok().as_deref().and_then(own_id) {
+            finder.count(&param)?;
+            ids.push((id, param));
+        } else {
+            foreign.get_or_insert(param);
+            kept.push(entry.get());
         }
     }
     let kept = format!("[{}]", kept.join(","));

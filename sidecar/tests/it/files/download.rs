@@ -84,6 +84,10 @@ async fn a_range_is_given_exactly_and_one_beyond_the_end_refused() {
         vendor.refused(&beyond, 416, "invalid_request_error");
         assert_eq!(beyond.header("content-range"), Some(&*format!("bytes */{}", content.len())));
     }
+    for range in ["bytes=0-0", "bytes=999999999-"] {
+        let head = sidecar.call("HEAD", &path).header("range", range).send().await;
+        assert_eq!((head.status, head.header("content-length")), (200, Some(&*content.len().to_string())));
+    }
     for odd in ["bytes=2-1", "bytes=0-1,4-5", "lines=1-2", "bytes=x"] {
         let whole = get(&sidecar, &path, &[("range", odd)]).await;
         assert!(whole.status == 200 && whole.body == content, "{odd}");
@@ -124,6 +128,28 @@ async fn no_name_of_a_file_writes_a_header_of_its_own() {
         let answer = get(&sidecar, &path(&sidecar, form).await, &[]).await;
         assert_eq!(answer.header("content-disposition"), Some(&*format!("attachment; {expected}")));
     }
+}
+
+#[tokio::test]
+async fn a_download_under_way_ends_whole_or_broken_when_its_file_is_deleted() {
+    let sidecar = start().await;
+    // More than sockets and queues hold.
+    let content: Vec<u8> = content().into_iter().cycle().take(32 << 20).collect();
+    let path = path(&sidecar, Form::default().named("a.bin", &content)).await;
+    let mut open = sidecar.call("GET", &path).open().await;
+    let mut bytes = open.piece().await.unwrap().unwrap().to_vec();
+    let deleted = sidecar.call("DELETE", path.trim_end_matches("/content")).send().await;
+    assert_eq!((open.status, deleted.status), (200, 200));
+    assert_eq!(sidecar.call("GET", &path).send().await.status, 404);
+    let ended = loop {
+        match open.piece().await {
+            Ok(Some(piece)) => bytes.extend_from_slice(&piece),
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+    };
+    assert!(bytes == content[..bytes.len()]);
+    assert!(!ended || bytes.len() == content.len(), "{} bytes came as if they were all", bytes.len());
 }
 
 #[tokio::test]

@@ -297,6 +297,21 @@ async fn an_upload_that_is_cut_off_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_store_that_fails_is_a_500_without_its_reasons_and_leaves_no_file() {
+    let sidecar = start().await;
+    let folder = sidecar.config.data_dir.join("files");
+    std::fs::remove_dir_all(&folder).ok();
+    std::fs::write(&folder, b"no folder").unwrap();
+    for vendor in VENDORS {
+        let kind = if vendor == Vendor::OpenAi { "server_error" } else { "api_error" };
+        let answer = vendor.upload(&sidecar, Form::default().named("a", &vec![7; 1 << 20])).await;
+        let (message, _) = vendor.refused(&answer, 500, kind);
+        assert!(!message.contains('/'), "{message}");
+        assert_eq!(ids(&vendor.get(&sidecar, "/v1/files").await.json()), Vec::<&str>::new());
+    }
+}
+
+#[tokio::test]
 async fn silence_and_slowness_end_an_upload() {
     let form = Form::default().named("a.bin", &vec![7; 1000]).unfinished();
     for limits in [

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PATIENCE: Patience = Patience { silence: Duration::from_secs(3600), deadline: Duration::from_secs(3600) };
+const PATIENCE: Patience = Patience { silence: Duration::from_hours(1), deadline: Duration::from_hours(1) };
 const TYPE: &str = "multipart/form-data; boundary=XX";
 
 fn headers(content_type: &str) -> HeaderMap {

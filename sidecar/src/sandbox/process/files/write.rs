@@ -17,7 +17,7 @@ use crate::sandbox::process::{RunAs, SandboxLimits, tree};
 use crate::sandbox::{FileSource, SandboxError, WorkspacePath};
 
 /// Names tried for a file that is not complete; more than one is taken only if the session's code took it on purpose.
-const DRAFT_NAMES: u32 = 16;
+const TEMPORARY_NAMES: u32 = 16;
 const OCCUPIED: SandboxError = SandboxError::BadPath { reason: "something else is there" };
 
 /// What becomes of another file that is there already.
@@ -42,7 +42,7 @@ pub(in super::super) struct Draft {
     directory: OwnedFd,
     file: File,
     /// Its name for now; nothing once it has its own.
-    draft_name: Option<CString>,
+    temporary_name: Option<CString>,
     name: CString,
 }
 
@@ -83,8 +83,8 @@ impl Draft {
         for name in directories {
             directory = enter(&directory, name, owner)?;
         }
-        let (file, draft_name) = create(&directory)?;
-        let draft = Self { directory, file, draft_name: Some(draft_name), name: name.clone() };
+        let (file, temporary_name) = create(&directory)?;
+        let draft = Self { directory, file, temporary_name: Some(temporary_name), name: name.clone() };
         // The creating call is subject to the umask.
         rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(0o644)).map_err(failed)?;
         give(&draft.file, owner)?;
@@ -101,14 +101,14 @@ impl Draft {
 
     /// Gives it its own name.
     pub(in super::super) fn publish(mut self, existing: Existing) -> Result<(), SandboxError> {
-        let Some(draft_name) = self.draft_name.as_deref() else { return Ok(()) };
+        let Some(temporary_name) = self.temporary_name.as_deref() else { return Ok(()) };
         let flags = match existing {
             Existing::Kept => RenameFlags::NOREPLACE,
             Existing::Replaced => RenameFlags::empty(),
         };
-        match rustix::fs::renameat_with(&self.directory, draft_name, &self.directory, &self.name, flags) {
+        match rustix::fs::renameat_with(&self.directory, temporary_name, &self.directory, &self.name, flags) {
             Ok(()) => {
-                self.draft_name = None;
+                self.temporary_name = None;
                 Ok(())
             }
             Err(Errno::EXIST | Errno::ISDIR) => Err(OCCUPIED),
@@ -119,7 +119,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Some(name) = self.draft_name.take()
+        if let Some(name) = self.temporary_name.take()
             && let Err(error) = rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty())
         {
             tracing::warn!(error = %io::Error::from(error), "half a file stays until its session ends");
@@ -163,7 +163,7 @@ fn enter(parent: &OwnedFd, name: &CStr, owner: Option<RunAs>) -> Result<OwnedFd,
 /// Makes a new file under a name that nobody asked for.
 fn create(directory: &OwnedFd) -> Result<(File, CString), SandboxError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    for number in 0..DRAFT_NAMES {
+    for number in 0..TEMPORARY_NAMES {
         let name = CString::new(format!(".otari-incoming-{number}")).map_err(|error| failed(io::Error::from(error)))?;
         match rustix::fs::openat(directory, &name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => return Ok((file.into(), name)),
