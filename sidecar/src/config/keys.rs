@@ -119,8 +119,8 @@ keys! {
         "With `http`: what an execution gets on top of the time granted to the code, for the server to answer in.";
     SANDBOX_FILE_TIMEOUT_MS: "sandbox.file_timeout_ms", Kind::Integer(10, HOUR_MS), Some("300000"),
         "With `http`: longest time of one file on its way in or out.";
-    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
-        "With `http`: longest answer that is read.";
+    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("16777216"),
+        "With `http`: longest answer that is read. Two full streams of 1 MiB take up to 12 MiB, when JSON has to escape them.";
     SANDBOX_SERVE: "sandbox.serve", Kind::Listener, None,
         "With `embedded`: where the sandbox is served to other gateways by contract v1, beside `serve` or alone by `otari-sidecar sandboxd`. Unset: nowhere.";
     SANDBOX_SERVE_TOKEN_ENV: "sandbox.serve_token_env", Kind::EnvName, None,

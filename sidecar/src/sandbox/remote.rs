@@ -66,7 +66,7 @@ impl Default for HttpLimits {
             call_timeout: Duration::from_secs(30),
             execute_grace: Duration::from_secs(10),
             file_timeout: Duration::from_mins(5),
-            answer_bytes: 8 << 20,
+            answer_bytes: 16 << 20,
         }
     }
 }

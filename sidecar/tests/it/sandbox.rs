@@ -6,7 +6,7 @@ mod bombs;
 mod editor;
 mod files;
 mod isolation;
-mod life;
+pub(crate) mod life;
 mod limits;
 mod remote;
 mod repl;
@@ -147,7 +147,7 @@ impl Place {
 }
 
 /// Whether any process of the machine has `marker` in its command line.
-fn runs(marker: &str) -> bool {
+pub(crate) fn runs(marker: &str) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         command.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
@@ -155,7 +155,7 @@ fn runs(marker: &str) -> bool {
 }
 
 /// Waits for something that happens outside of our reach.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
@@ -164,7 +164,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A number of seconds for `sleep` that no other process of the machine uses.
-fn unique_sleep() -> String {
+pub(crate) fn unique_sleep() -> String {
     use sidecar::ids::IdSource;
     format!("9{}", u32::from_str_radix(&SystemIds.hex128()[..7], 16).unwrap())
 }

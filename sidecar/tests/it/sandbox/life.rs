@@ -10,7 +10,7 @@ use super::{
 };
 
 /// A process that does what it can to outlive its session. The call goes on once it runs its program.
-pub(super) fn daemon(seconds: &str) -> String {
+pub(crate) fn daemon(seconds: &str) -> String {
     format!(
         "import os, signal\ngone, going = os.pipe()\nif os.fork() == 0:\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{seconds}'])\n    os._exit(0)\nos.close(going)\nn = os.read(gone, 1)\nn = os.wait()"
     )
