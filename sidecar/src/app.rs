@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: when `run` returns, no request is served any more and every sandbox session has been handed back.
 
+mod contract;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +32,9 @@ use crate::stored::StoredResponses;
 use crate::telemetry::{self, Metrics};
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
+use contract::{Serving, drain};
+
+pub use contract::SandboxDaemon;
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +57,21 @@ pub enum AppError {
         #[source]
         source: io::Error,
     },
+    /// The sandbox cannot be served.
+    #[error("sandbox.serve: {address} cannot be listened on")]
+    Serve {
+        /// Where.
+        address: ListenAddress,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no sandbox of its own, or nowhere to serve it.
+    #[error(
+        "sandboxd serves the embedded sandbox: set `sandbox.serve`, such as unix:/run/otari/sandbox.sock, and leave \
+         `sandbox.backend` at embedded"
+    )]
+    NothingToServe,
     /// A key or a secret.
     #[error("the keys cannot be set up")]
     Keys(#[from] KeyError),
@@ -93,6 +113,8 @@ pub struct App {
     stored: StoredResponses,
     listener: Listener,
     limits: ListenerLimits,
+    serving: Option<Serving>,
+    embedded: Option<Arc<ProcessSandbox>>,
     poll: Duration,
     sweep_interval: Option<Duration>,
     drain_timeout: Duration,
@@ -111,7 +133,7 @@ impl App {
             let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
             keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
         }
-        let sandbox = build_sandbox(config, &parts.ids).await?;
+        let Sandbox { backend: sandbox, embedded } = build_sandbox(config, &parts).await?;
         let basis = PolicyBasis {
             default_executor: config.code_execution_executor,
             sandbox_available: sandbox.is_some(),
@@ -167,11 +189,34 @@ impl App {
             clock: parts.clock,
             ids: parts.ids,
         });
-        let limits =
-            ListenerLimits { max_connections: config.http.max_connections, header_timeout: config.http.header_timeout };
+        let limits = ListenerLimits {
+            max_connections: config.http.max_connections,
+            header_timeout: config.http.header_timeout,
+            stall_timeout: None,
+        };
+        let serving = match (&config.sandbox.serve, &embedded) {
+            (Some(serve), Some(sandbox)) => {
+                let (sandbox, ids) = (Arc::clone(sandbox), Arc::clone(&services.ids));
+                let bodies = services.bodies.clone();
+                Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?)
+            }
+            _ => None,
+        };
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
         let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
-        Ok(Self { services, stored, listener, limits, poll, sweep_interval, drain_timeout, requests, background })
+        Ok(Self {
+            services,
+            stored,
+            listener,
+            limits,
+            serving,
+            embedded,
+            poll,
+            sweep_interval,
+            drain_timeout,
+            requests,
+            background,
+        })
     }
 
     /// Where it listens.
@@ -192,20 +237,19 @@ impl App {
         }
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
-        stop.await;
-        tracing::info!(open = self.requests.len(), "stopping: no new requests");
-        ending.stop.cancel();
-        self.requests.close();
-        if tokio::time::timeout(self.drain_timeout, self.requests.wait()).await.is_err() {
-            tracing::warn!(open = self.requests.len(), "http.drain_timeout_ms is over: open requests are given up");
-            ending.abandon.cancel();
-            // What is left ends at its next step, for its client is gone.
-            drop(tokio::time::timeout(self.drain_timeout, self.requests.wait()).await);
+        if let Some(serving) = self.serving {
+            tracing::info!(address = %serving.address(), "serving the sandbox by contract v1");
+            self.background.spawn(serving.serve(ending.clone()));
         }
+        stop.await;
+        drain(&self.requests, &ending, self.drain_timeout).await;
         // With the last request went the last handle on the reaper; it ends when every session is destroyed.
         self.background.close();
         if tokio::time::timeout(self.drain_timeout, self.background.wait()).await.is_err() {
             tracing::error!("http.drain_timeout_ms is over: sandbox sessions may be left");
+        }
+        if let Some(sandbox) = self.embedded {
+            sandbox.shut().await;
         }
         repository.close().await;
         tracing::info!("stopped");
@@ -269,16 +313,25 @@ fn attachments(config: &Config, parts: &Parts, files: Option<Files>) -> Attachme
     Attachments { files, extractor, limits }
 }
 
-async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {
+/// Where code runs.
+struct Sandbox {
+    backend: Option<Arc<dyn SandboxBackend>>,
+    /// The same, if it is of this host.
+    embedded: Option<Arc<ProcessSandbox>>,
+}
+
+async fn build_sandbox(config: &Config, parts: &Parts) -> Result<Sandbox, AppError> {
     match &config.sandbox.backend {
-        SandboxBackendConfig::None => Ok(None),
+        SandboxBackendConfig::None => Ok(Sandbox { backend: None, embedded: None }),
         SandboxBackendConfig::Embedded(settings) => {
             let settings = ProcessSettings::clone(settings);
-            let started = Box::pin(ProcessSandbox::start(settings, Arc::clone(ids))).await;
-            Ok(Some(started.map_err(AppError::Sandbox)?))
+            let (ids, clock) = (Arc::clone(&parts.ids), Arc::clone(&parts.clock));
+            let started = Box::pin(ProcessSandbox::start(settings, ids, clock)).await.map_err(AppError::Sandbox)?;
+            Ok(Sandbox { backend: Some(Arc::clone(&started) as _), embedded: Some(started) })
         }
         SandboxBackendConfig::Http(settings) => {
-            Ok(Some(Arc::new(HttpSandbox::new(settings.clone()).map_err(AppError::RemoteSandbox)?)))
+            let client = HttpSandbox::new(settings.clone()).map_err(AppError::RemoteSandbox)?;
+            Ok(Sandbox { backend: Some(Arc::new(client)), embedded: None })
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::{self, App, AppError, Parts};
+use crate::app::{self, App, AppError, Parts, SandboxDaemon};
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigProblem, Environment};
 use crate::envoy_config::{self, RenderError, Surroundings};
@@ -35,6 +35,8 @@ struct Cli {
 enum Command {
     /// Serve Envoy until SIGTERM or SIGINT.
     Serve(ConfigFile),
+    /// Serve the embedded sandbox alone, by contract v1 on `sandbox.serve`, until SIGTERM or SIGINT.
+    Sandboxd(ConfigFile),
     /// Print Envoy's configuration, or write it to a file.
     EnvoyConfig {
         #[command(flatten)]
@@ -133,6 +135,7 @@ fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
     runtime.block_on(async {
         match command {
             Command::Serve(file) => serve(&load(&file, env)?, parts).await,
+            Command::Sandboxd(file) => sandboxd(&load(&file, env)?, parts).await,
             Command::EnvoyConfig { file, filter, plugin_config: plugin_only, output } => {
                 let config = load(&file, env)?;
                 let text =
@@ -165,23 +168,36 @@ fn load(file: &ConfigFile, env: &Environment) -> Result<Config, CommandError> {
 }
 
 async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
+    let stop = begin(config)?;
+    let app = App::build(config, parts).await?;
+    tracing::info!(address = %app.address(), "serving");
+    app.run(stop).await;
+    Ok(())
+}
+
+async fn sandboxd(config: &Config, parts: Parts) -> Result<(), CommandError> {
+    let stop = begin(config)?;
+    let daemon = SandboxDaemon::build(config, parts).await?;
+    tracing::info!(address = %daemon.address(), "serving the sandbox by contract v1");
+    daemon.run(stop).await;
+    Ok(())
+}
+
+/// What comes before anything is built: a signal during the start must stop it too, and not kill it half-way. Gives what to
+/// wait for.
+fn begin(config: &Config) -> Result<impl Future<Output = ()>, CommandError> {
     telemetry::start_log(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     raise_open_files();
-    // Before anything is built: a signal during the start must stop it too, and not kill it half-way.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let app = App::build(config, parts).await?;
-    tracing::info!(address = %app.address(), "serving");
-    app.run(async {
+    Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     })
-    .await;
-    Ok(())
 }
 
 /// A code turn holds three descriptors, and the soft limit is often 1024. Sandboxes have a limit of their own.

@@ -11,6 +11,7 @@ mod problem;
 mod read;
 mod reader;
 pub mod reference;
+mod sandbox;
 mod tool_loop;
 
 use std::collections::BTreeMap;
@@ -96,12 +97,12 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// Where the sidecar listens.
+/// Where a listener listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddress {
     /// A Unix socket, absolute path.
     Unix(PathBuf),
-    /// A TCP address; the hop secret alone protects it.
+    /// A TCP address; a secret alone protects it.
     Tcp(SocketAddr),
 }
 
@@ -140,6 +141,17 @@ pub struct SandboxConfig {
     pub max_sessions_per_workspace: usize,
     /// Images a workspace's policy may name.
     pub allowed_images: Vec<String>,
+    /// Where the embedded sandbox is served to others, if anywhere.
+    pub serve: Option<ServeConfig>,
+}
+
+/// `sandbox.serve` and what belongs to it.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// Where to listen.
+    pub address: ListenAddress,
+    /// What callers must bring; never absent for a TCP address.
+    pub token: Option<Secret>,
 }
 
 /// `sandbox.backend` and what belongs to each.

@@ -6,6 +6,7 @@
 mod access;
 mod admission;
 mod budget;
+mod contract;
 mod credential;
 mod fetch;
 mod files;
@@ -15,6 +16,7 @@ mod internal;
 mod linger;
 pub mod listener;
 mod refusal;
+mod stall;
 mod tools;
 mod workspaces;
 
@@ -41,6 +43,7 @@ use crate::upstream::ModelClient;
 use fetch::BodyLimits;
 
 pub use budget::BodyBudget;
+pub use contract::{Contract, Times};
 pub use refusal::Refusal;
 
 /// The parts that answer requests.

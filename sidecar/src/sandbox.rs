@@ -11,7 +11,7 @@ pub mod remote;
 mod tool;
 
 pub use backend::{
-    Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SessionId, SessionSpec,
+    Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SessionGrant, SessionId, SessionSpec,
 };
 pub use error::SandboxError;
 pub use files::{

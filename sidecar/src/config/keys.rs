@@ -119,8 +119,12 @@ keys! {
         "With `http`: what an execution gets on top of the time granted to the code, for the server to answer in.";
     SANDBOX_FILE_TIMEOUT_MS: "sandbox.file_timeout_ms", Kind::Integer(10, HOUR_MS), Some("300000"),
         "With `http`: longest time of one file on its way in or out.";
-    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
-        "With `http`: longest answer that is read.";
+    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("16777216"),
+        "With `http`: longest answer that is read. Two full streams of 1 MiB take up to 12 MiB, when JSON has to escape them.";
+    SANDBOX_SERVE: "sandbox.serve", Kind::Listener, None,
+        "With `embedded`: where the sandbox is served to other gateways by contract v1, beside `serve` or alone by `otari-sidecar sandboxd`. Unset: nowhere.";
+    SANDBOX_SERVE_TOKEN_ENV: "sandbox.serve_token_env", Kind::EnvName, None,
+        "Environment variable with the bearer token that callers of `sandbox.serve` must bring, at least 16 characters. A TCP address needs one; a Unix socket is open to the sidecar's own user alone.";
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
         "With `embedded`: bubblewrap, version 0.8 or newer.";
     SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),
@@ -131,6 +135,10 @@ keys! {
         "With `embedded`: sessions alive at once; more are told to come back later.";
     SANDBOX_MAX_SESSIONS_PER_WORKSPACE: "sandbox.max_sessions_per_workspace", Kind::Integer(1, 4096), None,
         "Sessions alive at once of one workspace, so that none takes them all. Unset: a quarter of `sandbox.max_sessions`; with `identity.mode: none`, which knows one workspace, all.";
+    SANDBOX_SESSION_IDLE_S: "sandbox.session_idle_s", Kind::Integer(1, 604_800), Some("1200"),
+        "With `embedded`: a session that was not used for so long is ended. Whoever opens one can only ask for less.";
+    SANDBOX_SESSION_LIFETIME_S: "sandbox.session_lifetime_s", Kind::Integer(1, 604_800), Some("7200"),
+        "With `embedded`: a session is ended so long after it was opened, or with the call that runs then. Likewise.";
     SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
         "Wall clock one execution may take. A workspace's policy can only lower it.";
     SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),

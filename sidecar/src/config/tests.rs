@@ -312,6 +312,54 @@ models: [{match: "a", provider: own}, {match: "b", provider: own, upstream_model
 }
 
 #[test]
+fn a_sandbox_is_served_on_a_socket_or_to_those_who_bring_a_strong_token() {
+    let serve = |text: &str| Config::parse(text, &env(&[("T", "0123456789abcdef")])).unwrap().sandbox.serve.unwrap();
+    assert!(serve("sandbox: {serve: 'unix:/run/x.sock'}").token.is_none());
+    assert!(serve("sandbox: {serve: '0.0.0.0:1', serve_token_env: T}").token.is_some());
+    assert!(serve("sandbox: {serve: 'unix:x', serve_token_env: T}").token.is_some());
+    for (text, expected) in [
+        (
+            "sandbox: {serve: '127.0.0.1:1'}",
+            expect![[r"
+                sandbox.serve_token_env: whoever reaches a TCP address could run code: name the variable that holds a token, or serve on a Unix socket, as in sandbox.serve: unix:/path/to.sock
+            "]],
+        ),
+        (
+            "sandbox: {serve: '127.0.0.1:1', serve_token_env: WEAK}",
+            expect![[r"
+                sandbox.serve_token_env: `(hidden)`: let the variable hold at least 16 visible ASCII characters without blanks and commas
+            "]],
+        ),
+        (
+            "sandbox: {serve: '127.0.0.1:1', serve_token_env: UNSET}",
+            expect![[r"
+                sandbox.serve_token_env: `UNSET`: set the environment variable UNSET, or leave this key out
+            "]],
+        ),
+        (
+            "sandbox: {serve_token_env: T}",
+            expect![[r"
+                sandbox.serve_token_env: means nothing without sandbox.serve: take it out
+            "]],
+        ),
+        (
+            "sandbox: {backend: none, serve: 'unix:/x'}",
+            expect![[r"
+                sandbox.serve: means nothing with backend none, for only the embedded sandbox is served: take it out
+            "]],
+        ),
+        (
+            "{sidecar_listen: 'unix:/x', sandbox: {serve: 'unix:/x'}}",
+            expect![[r"
+                sandbox.serve: `/x`: the sidecar listens there for Envoy: choose another path
+            "]],
+        ),
+    ] {
+        check(text, &[("WEAK", "secret"), ("T", "0123456789abcdef")], expected);
+    }
+}
+
+#[test]
 fn a_database_is_sqlite_or_postgresql_and_its_password_is_never_shown() {
     let database = |url: &str| {
         let config = Config::parse("", &env(&[("OTARI_DATABASE_URL", url)])).unwrap();

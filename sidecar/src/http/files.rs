@@ -3,10 +3,10 @@
 //! INVARIANT: whose files a caller sees is settled by [`credential::identify`] alone, and whatever it does not see is the
 //! same 404; no content, no name of a file and no key goes to the log.
 
-mod disposition;
+pub(super) mod disposition;
 mod download;
 mod failure;
-mod form;
+pub(super) mod form;
 mod media_type;
 mod parameters;
 mod query;

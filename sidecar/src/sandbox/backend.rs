@@ -9,8 +9,9 @@ use super::{EditorReport, FileContent, FileSource, Listing, SandboxError, ToolIn
 
 /// A place that runs code in sessions. A session keeps its interpreter and its files until it is destroyed.
 pub trait SandboxBackend: Send + Sync + Debug {
-    /// Opens a fresh session.
-    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>>;
+    /// Opens a fresh session, and tells how long it will live. One that is not used, or lives, for longer is gone:
+    /// [`SandboxError::UnknownSession`].
+    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>>;
 
     /// Runs one piece of code and waits for it. A program that fails is an `Ok` with a non-zero return code.
     /// Dropping the future stops the code; the session is then good for nothing but [`Self::destroy_session`].
@@ -77,6 +78,17 @@ pub struct SessionSpec {
     pub max_lifetime: Option<Duration>,
 }
 
+/// A session that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionGrant {
+    /// Its name.
+    pub id: SessionId,
+    /// How long it may stand unused; `None` if the backend does not say.
+    pub idle_timeout: Option<Duration>,
+    /// How long it may live in all, likewise. A call that runs then is not broken off.
+    pub max_lifetime: Option<Duration>,
+}
+
 /// One execution.
 #[derive(Debug, Clone)]
 pub struct ExecutionRequest {
@@ -99,8 +111,8 @@ pub struct ExecutionResult {
     pub return_code: i32,
     /// Files the backend itself named as output of this call.
     pub files: Vec<ProducedFile>,
-    /// What an edit came to. `None` for other tools, for an edit that was stopped, and from a contract-v1 server, whose
-    /// answer is text alone.
+    /// What an edit came to. `None` for other tools, for an edit that was stopped, and from a contract-v1 server other than
+    /// ours, whose answer is text alone.
     pub editor: Option<EditorReport>,
 }
 

@@ -14,6 +14,12 @@ pub enum SandboxError {
     /// The session is gone: killed, expired, or never ours.
     #[error("the sandbox session is gone")]
     UnknownSession,
+    /// The session has as many calls and file operations at once as it may have; worth another try when one of them ended.
+    #[error("the session has {limit} calls running or waiting, as many as it may have")]
+    Busy {
+        /// As many as it may have.
+        limit: usize,
+    },
     /// The backend refused the input.
     #[error("the sandbox refused the request: {reason}")]
     Refused {

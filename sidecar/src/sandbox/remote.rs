@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::{
     Capability, ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError,
-    SessionId, SessionSpec, WorkspacePath,
+    SessionGrant, SessionId, SessionSpec, WorkspacePath,
 };
 
 /// How a contract-v1 server is reached.
@@ -66,7 +66,7 @@ impl Default for HttpLimits {
             call_timeout: Duration::from_secs(30),
             execute_grace: Duration::from_secs(10),
             file_timeout: Duration::from_mins(5),
-            answer_bytes: 8 << 20,
+            answer_bytes: 16 << 20,
         }
     }
 }
@@ -122,7 +122,7 @@ impl HttpSandbox {
         Ok(Self { client, base, limits: settings.limits })
     }
 
-    async fn create(&self, spec: &SessionSpec) -> Result<SessionId, SandboxError> {
+    async fn create(&self, spec: &SessionSpec) -> Result<SessionGrant, SandboxError> {
         let mut body = serde_json::Map::new();
         for (name, hint) in [("idle_timeout_seconds", spec.idle_timeout), ("max_lifetime_seconds", spec.max_lifetime)] {
             if let Some(hint) = hint {
@@ -150,7 +150,7 @@ impl HttpSandbox {
             },
             other => other,
         })?;
-        answer::execution(&answer)
+        answer::execution(&answer, &request.input)
     }
 
     async fn destroy(&self, session: &SessionId) -> Result<(), SandboxError> {
@@ -182,7 +182,7 @@ impl HttpSandbox {
 }
 
 impl SandboxBackend for HttpSandbox {
-    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>> {
         self.create(spec).boxed()
     }
 

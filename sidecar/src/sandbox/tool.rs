@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: every text of an input is within [`ToolInput::check`]'s limits before it reaches an embedded session.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Longest command: what the kernel takes as one argument of a program, its end mark aside.
 const MAX_COMMAND_BYTES: usize = (128 << 10) - 1;
@@ -76,7 +76,7 @@ pub struct ViewRange {
 
 /// What an act of the text editor came to. Texts are in [`super::ExecutionResult`]: `stdout` has the content a view
 /// shows, or a sentence about a change; `stderr` says why an act failed, or what a view left out.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum EditorReport {
     /// `stdout` is these lines of a text file, unnumbered, with their own line ends.
@@ -116,7 +116,7 @@ pub enum EditorReport {
 }
 
 /// Why an act of the text editor failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EditorFault {
     /// There is no such file or directory.

@@ -24,6 +24,7 @@ pub(super) fn of_sandbox(error: &SandboxError) -> Problem {
             problem
         }
         SandboxError::UnknownSession
+        | SandboxError::Busy { .. }
         | SandboxError::NotServed
         | SandboxError::UnknownFile
         | SandboxError::FileTooLarge { .. }

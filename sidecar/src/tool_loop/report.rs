@@ -63,7 +63,7 @@ fn edit(command: &EditorCommand, report: Option<EditorReport>, return_code: i32)
 
 fn failure(error: &SandboxError) -> CodeFailure {
     match error {
-        SandboxError::AtCapacity { .. } => CodeFailure::TooMany,
+        SandboxError::AtCapacity { .. } | SandboxError::Busy { .. } => CodeFailure::TooMany,
         SandboxError::TimedOut => CodeFailure::TimedOut,
         SandboxError::Refused { .. } => CodeFailure::InvalidInput(REFUSED),
         SandboxError::UnknownSession

@@ -60,7 +60,9 @@ async fn engine(data: &Path, model: &Path, files: Files, tasks: TaskTracker) -> 
     let config = Config::parse("", &Environment::default()).unwrap();
     let SandboxBackendConfig::Embedded(settings) = config.sandbox.backend else { panic!("not embedded") };
     let settings = ProcessSettings { data_dir: data.to_owned(), ..*settings };
-    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|why| panic!("{why}"));
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock))
+        .await
+        .unwrap_or_else(|why| panic!("{why}"));
     let (reaper, work) = Reaper::new(sandbox, 4);
     tasks.spawn(work);
     Arc::new(Engine {

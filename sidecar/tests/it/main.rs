@@ -7,6 +7,7 @@ mod attachments;
 mod budget;
 mod cli;
 mod code;
+mod contract;
 mod drain;
 mod extract;
 mod files;

@@ -9,11 +9,11 @@ use super::parameters::{ParameterError, Parameters};
 
 /// What a part of a form says about itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Disposition {
+pub(in crate::http) struct Disposition {
     /// Name of the form's field.
-    pub(super) field: String,
+    pub(in crate::http) field: String,
     /// Name of the file, as the client says it; most clients leave it out for bytes without a name.
-    pub(super) file_name: Option<String>,
+    pub(in crate::http) file_name: Option<String>,
 }
 
 /// Why a part's header is not understood.
@@ -87,7 +87,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The header of a download: a name that every client can read, and the whole one (RFC 6266).
-pub(super) fn attachment(file_name: &str) -> HeaderValue {
+pub(in crate::http) fn attachment(file_name: &str) -> HeaderValue {
     let plain: String = file_name.chars().filter(|letter| !letter.is_control()).map(plain).collect();
     let plain = if plain.trim_matches(['_', '.', ' ']).is_empty() { "download" } else { plain.trim() };
     let whole = percent_encode(file_name.as_bytes(), ESCAPED);

@@ -36,16 +36,16 @@ const BOUNDARY_MAX_BYTES: usize = 70;
 
 /// How long a client may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(in crate::http) struct Patience {
     /// Longest silence.
-    pub(super) silence: Duration,
+    pub(in crate::http) silence: Duration,
     /// Longest time of a whole form.
-    pub(super) deadline: Duration,
+    pub(in crate::http) deadline: Duration,
 }
 
 /// A form that is being read.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(in crate::http) struct Form {
     parts: Multipart<'static>,
     seen: usize,
     /// Bytes handed to the parser since it last gave something back.
@@ -54,11 +54,11 @@ pub(super) struct Form {
 
 /// One part of it. The next one can be had when this is gone.
 #[derive(Debug)]
-pub(super) struct Part<'f> {
+pub(in crate::http) struct Part<'f> {
     /// What it says about itself.
-    pub(super) disposition: Disposition,
+    pub(in crate::http) disposition: Disposition,
     /// Its own `Content-Type`.
-    pub(super) media_type: Option<Vec<u8>>,
+    pub(in crate::http) media_type: Option<Vec<u8>>,
     content: Field<'static>,
     form: &'f Form,
 }
@@ -79,7 +79,7 @@ enum BodyError {
 
 impl Form {
     /// Begins to read. Refuses what is no form.
-    pub(super) fn begin(headers: &HeaderMap, body: Body, patience: Patience) -> Result<Self, Refusal> {
+    pub(in crate::http) fn begin(headers: &HeaderMap, body: Body, patience: Patience) -> Result<Self, Refusal> {
         refuse_encoded(headers)?;
         let boundary = boundary(headers)?;
         let unclaimed = Arc::new(AtomicU64::new(0));
@@ -88,7 +88,7 @@ impl Form {
     }
 
     /// The next part; `None` after the last.
-    pub(super) async fn next(&mut self) -> Result<Option<Part<'_>>, Refusal> {
+    pub(in crate::http) async fn next(&mut self) -> Result<Option<Part<'_>>, Refusal> {
         let Some(content) = self.parts.next_field().await.map_err(refused)? else { return Ok(None) };
         self.unclaimed.store(0, Ordering::Relaxed);
         self.seen += 1;
@@ -113,14 +113,14 @@ impl Form {
 
 impl Part<'_> {
     /// The next bytes of its content; `None` at its end. A piece is empty now and then.
-    pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, Refusal> {
+    pub(in crate::http) async fn piece(&mut self) -> Result<Option<Bytes>, Refusal> {
         let piece = self.content.next().await.transpose().map_err(refused)?;
         self.form.unclaimed.store(0, Ordering::Relaxed);
         Ok(piece)
     }
 
     /// The whole content of a part that is no file.
-    pub(super) async fn text(mut self) -> Result<String, Refusal> {
+    pub(in crate::http) async fn text(mut self) -> Result<String, Refusal> {
         let mut text = Vec::new();
         while let Some(piece) = self.piece().await? {
             text.extend_from_slice(&piece);
@@ -138,7 +138,7 @@ impl Part<'_> {
 }
 
 /// A name that a caller chose, short enough for a message.
-pub(super) fn shown(name: &str) -> String {
+pub(in crate::http) fn shown(name: &str) -> String {
     name.chars().filter(|letter| !letter.is_control()).take(64).collect()
 }
 

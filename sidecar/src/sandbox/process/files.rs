@@ -7,7 +7,7 @@ mod list;
 mod read;
 mod write;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,9 +16,10 @@ use rustix::io::Errno;
 
 pub(super) use list::list;
 pub(super) use read::{content, open};
+pub use write::Existing;
 pub(super) use write::{Draft, Room, pieces};
 
-use crate::sandbox::{FileStamp, SandboxError};
+use crate::sandbox::{FileStamp, SandboxError, WorkspacePath};
 
 /// How much of a file is read or written in one go on a thread that may block.
 const PIECE_BYTES: usize = 256 << 10;
@@ -28,6 +29,12 @@ fn open_beneath(directory: impl AsFd, path: &CStr, flags: OFlags) -> rustix::io:
     let resolve =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     rustix::fs::openat2(directory, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// Whether a directory stands at a path of a workspace.
+pub(super) fn is_directory(workspace: &OwnedFd, path: &WorkspacePath) -> bool {
+    CString::new(path.as_bytes())
+        .is_ok_and(|path| open_beneath(workspace, &path, OFlags::PATH | OFlags::DIRECTORY).is_ok())
 }
 
 /// What an attacker cannot set back: `utimensat` changes every time but the last one here.

@@ -17,7 +17,7 @@ use super::interpreter::{Ending, Interpreter, Killer, LaunchError, Ran};
 use super::launch::Launcher;
 use super::watch::Strike;
 use super::workspace::Workspace;
-use super::{SandboxLimits, Tier, files};
+use super::{Existing, SandboxLimits, Tier, files};
 use crate::sandbox::files::of_size;
 use crate::sandbox::{
     EditorReport, ExecutionResult, FileContent, FileSource, Listing, ProducedFile, SandboxError, ToolInput,
@@ -107,6 +107,7 @@ impl Session {
         path: &WorkspacePath,
         size: u64,
         source: FileSource,
+        existing: Existing,
     ) -> Result<(), SandboxError> {
         let (state, workspace) = self.at_rest().await?;
         let launcher = Arc::clone(&self.launcher);
@@ -121,7 +122,7 @@ impl Session {
             let piece = piece.map_err(SandboxError::Unreadable)?;
             draft = blocking(move || draft.write(&piece).map(|()| draft)).await?;
         }
-        blocking(move || draft.publish()).await?;
+        blocking(move || draft.publish(existing)).await?;
         drop(state);
         Ok(())
     }
@@ -134,13 +135,26 @@ impl Session {
         listing
     }
 
-    /// Opens a file, between calls; it is read whenever the caller likes.
-    pub(super) async fn get_file(&self, path: &WorkspacePath, max_bytes: u64) -> Result<FileContent, SandboxError> {
+    /// Opens a file, between calls; it is read whenever the caller likes. Tells how long it is, too.
+    pub(super) async fn get_file(
+        &self,
+        path: &WorkspacePath,
+        max_bytes: u64,
+    ) -> Result<(u64, FileContent), SandboxError> {
         let (state, workspace) = self.at_rest().await?;
         let path = path.clone();
         let opened = blocking(move || files::open(workspace, &path, max_bytes)).await;
         drop(state);
-        opened.map(files::content)
+        opened.map(|opened| (opened.size(), files::content(opened)))
+    }
+
+    /// Whether a directory stands at a path, between calls.
+    pub(super) async fn is_directory(&self, path: &WorkspacePath) -> Result<bool, SandboxError> {
+        let (state, workspace) = self.at_rest().await?;
+        let path = path.clone();
+        let is_directory = blocking(move || Ok(files::is_directory(&workspace, &path))).await;
+        drop(state);
+        is_directory
     }
 
     /// Waits until no call runs, and keeps it so; gives a handle of the workspace.
@@ -150,6 +164,11 @@ impl Session {
         let workspace = workspace.ok_or(SandboxError::UnknownSession)?;
         let workspace = super::tree::open_path(workspace.path()).map_err(files::failed)?;
         Ok((state, workspace))
+    }
+
+    /// Whether it can take no call any more. While one runs that is not known, so it is not.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.lost)
     }
 
     /// Ends it: kills what runs, waits for that to be gone, removes the files. The slot is free after that.
@@ -198,7 +217,7 @@ impl Session {
 }
 
 /// Runs work on files where it may block. Once begun it runs to its end, also if nobody waits any more.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
 ) -> Result<T, SandboxError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(files::failed(io::Error::from(error))))

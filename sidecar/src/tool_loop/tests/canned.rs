@@ -12,7 +12,7 @@ use super::support::lock;
 use super::workspaces::{WRITE, Workspaces};
 use crate::sandbox::{
     Capability, EditorCommand, EditorFault, EditorReport, ExecutionRequest, ExecutionResult, FileContent, FileSource,
-    Listing, SandboxBackend, SandboxError, SessionId, SessionSpec, ToolInput, WorkspacePath,
+    Listing, SandboxBackend, SandboxError, SessionGrant, SessionId, SessionSpec, ToolInput, WorkspacePath,
 };
 
 /// Knows a few programs by their text.
@@ -32,12 +32,13 @@ pub(super) struct Canned {
 }
 
 impl SandboxBackend for Canned {
-    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>> {
         async move {
             if let Some(error) = lock(&self.closed).take() {
                 return Err(error);
             }
-            Ok(SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string()))
+            let id = SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string());
+            Ok(SessionGrant { id, idle_timeout: None, max_lifetime: None })
         }
         .boxed()
     }

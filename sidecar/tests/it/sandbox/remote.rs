@@ -124,11 +124,11 @@ async fn a_whole_life_is_spoken_as_the_contract_says() {
             idle_timeout: Some(Duration::from_millis(1500)),
             max_lifetime: Some(Duration::from_mins(5)),
         };
-        let session = sandbox.create_session(&spec).await.unwrap();
+        let session = sandbox.create_session(&spec).await.unwrap().id;
         let ran = sandbox.execute(&session, &request("print(1)", Duration::from_millis(2500))).await.unwrap();
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.return_code), ("out", "", 0));
         sandbox.destroy_session(&session).await.unwrap();
-        assert_eq!(sandbox.create_session(&SessionSpec::default()).await.unwrap(), session);
+        assert_eq!(sandbox.create_session(&SessionSpec::default()).await.unwrap().id, session);
     }
     let seen = server.seen();
     let lines: Vec<_> = seen.iter().map(|request| request.line.as_str()).collect();

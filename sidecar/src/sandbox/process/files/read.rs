@@ -23,6 +23,13 @@ pub(in super::super) struct Opened {
     stamp: FileStamp,
 }
 
+impl Opened {
+    /// How long it is.
+    pub(in super::super) fn size(&self) -> u64 {
+        self.size
+    }
+}
+
 /// Opens a file of at most `max_bytes`.
 pub(in super::super) fn open(workspace: OwnedFd, path: &WorkspacePath, max_bytes: u64) -> Result<Opened, SandboxError> {
     let c_path = CString::new(path.as_bytes()).map_err(|_| SandboxError::UnknownFile)?;

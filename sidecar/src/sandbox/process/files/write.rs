@@ -1,6 +1,6 @@
 //! Writes one file into a workspace.
 //!
-//! INVARIANT: a file is there whole or not at all, and never in the place of another.
+//! INVARIANT: a file is there whole or not at all, and in the place of another only where that was asked for.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -19,6 +19,15 @@ use crate::sandbox::{FileSource, SandboxError, WorkspacePath};
 /// Names tried for a file that is not complete; more than one is taken only if the session's code took it on purpose.
 const TEMPORARY_NAMES: u32 = 16;
 const OCCUPIED: SandboxError = SandboxError::BadPath { reason: "something else is there" };
+
+/// What becomes of another file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the new one is refused.
+    Kept,
+    /// The new one takes its place; of a link too, but not of a directory.
+    Replaced,
+}
 
 /// What a workspace still takes.
 #[derive(Debug)]
@@ -91,20 +100,18 @@ impl Draft {
     }
 
     /// Gives it its own name.
-    pub(in super::super) fn publish(mut self) -> Result<(), SandboxError> {
+    pub(in super::super) fn publish(mut self, existing: Existing) -> Result<(), SandboxError> {
         let Some(temporary_name) = self.temporary_name.as_deref() else { return Ok(()) };
-        match rustix::fs::renameat_with(
-            &self.directory,
-            temporary_name,
-            &self.directory,
-            &self.name,
-            RenameFlags::NOREPLACE,
-        ) {
+        let flags = match existing {
+            Existing::Kept => RenameFlags::NOREPLACE,
+            Existing::Replaced => RenameFlags::empty(),
+        };
+        match rustix::fs::renameat_with(&self.directory, temporary_name, &self.directory, &self.name, flags) {
             Ok(()) => {
                 self.temporary_name = None;
                 Ok(())
             }
-            Err(Errno::EXIST) => Err(OCCUPIED),
+            Err(Errno::EXIST | Errno::ISDIR) => Err(OCCUPIED),
             Err(error) => Err(failed(error)),
         }
     }
