@@ -134,20 +134,10 @@ impl App {
             keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
         }
         let Sandbox { backend: sandbox, embedded } = build_sandbox(config, &parts).await?;
-        let basis = PolicyBasis {
-            default_executor: config.code_execution_executor,
-            sandbox_available: sandbox.is_some(),
-            allowed_images: config.sandbox.allowed_images.clone(),
-            withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
-            max_age: config.policy.max_age,
-        };
+        let basis = policy_basis(config, sandbox.is_some());
         let policy = PolicyHolder::start(repository.clone(), Arc::clone(&parts.clock), basis).await?;
         let (requests, background) = (TaskTracker::new(), TaskTracker::new());
-        let target = match &config.model_url {
-            Some(url) => ModelTarget::Url(url.clone()),
-            None => ModelTarget::Unix(config.model_socket()),
-        };
-        let models = ModelClient::new(target, config.upstream).map_err(AppError::Models)?;
+        let models = ModelClient::new(model_target(config), config.upstream).map_err(AppError::Models)?;
         let reaper = sandbox.as_ref().map(|sandbox| {
             let (reaper, work) = Reaper::new(Arc::clone(sandbox), config.sandbox.max_sessions_per_workspace);
             background.spawn(work);
@@ -166,9 +156,7 @@ impl App {
             memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
-        let listener = Listener::bind(&config.sidecar_listen)
-            .await
-            .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
+        let listener = bind(&config.sidecar_listen).await?;
         let services = Arc::new(Services {
             filter_config: config.filter_config(&hop_secret),
             hop_secret,
@@ -189,26 +177,14 @@ impl App {
             clock: parts.clock,
             ids: parts.ids,
         });
-        let limits = ListenerLimits {
-            max_connections: config.http.max_connections,
-            header_timeout: config.http.header_timeout,
-            stall_timeout: None,
-        };
-        let serving = match (&config.sandbox.serve, &embedded) {
-            (Some(serve), Some(sandbox)) => {
-                let (sandbox, ids) = (Arc::clone(sandbox), Arc::clone(&services.ids));
-                let bodies = services.bodies.clone();
-                Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?)
-            }
-            _ => None,
-        };
+        let serving = serving(config, embedded.as_ref(), &services, &requests).await?;
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
         let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
         Ok(Self {
             services,
             stored,
             listener,
-            limits,
+            limits: listener_limits(config),
             serving,
             embedded,
             poll,
@@ -254,6 +230,47 @@ impl App {
         repository.close().await;
         tracing::info!("stopped");
     }
+}
+
+async fn bind(address: &ListenAddress) -> Result<Listener, AppError> {
+    Listener::bind(address).await.map_err(|source| AppError::Listen { address: address.clone(), source })
+}
+
+fn listener_limits(config: &Config) -> ListenerLimits {
+    ListenerLimits {
+        max_connections: config.http.max_connections,
+        header_timeout: config.http.header_timeout,
+        stall_timeout: None,
+    }
+}
+
+fn policy_basis(config: &Config, sandbox_available: bool) -> PolicyBasis {
+    PolicyBasis {
+        default_executor: config.code_execution_executor,
+        sandbox_available,
+        allowed_images: config.sandbox.allowed_images.clone(),
+        withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
+        max_age: config.policy.max_age,
+    }
+}
+
+fn model_target(config: &Config) -> ModelTarget {
+    match &config.model_url {
+        Some(url) => ModelTarget::Url(url.clone()),
+        None => ModelTarget::Unix(config.model_socket()),
+    }
+}
+
+/// The contract's server, if the config wants one and there is a sandbox of our own behind it.
+async fn serving(
+    config: &Config,
+    embedded: Option<&Arc<ProcessSandbox>>,
+    services: &Services,
+    requests: &TaskTracker,
+) -> Result<Option<Serving>, AppError> {
+    let (Some(serve), Some(sandbox)) = (&config.sandbox.serve, embedded) else { return Ok(None) };
+    let (sandbox, ids, bodies) = (Arc::clone(sandbox), Arc::clone(&services.ids), services.bodies.clone());
+    Ok(Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?))
 }
 
 /// Opens the database of this config and makes the default owner. The first key is made by who serves, not by commands

@@ -40,21 +40,21 @@ struct Answer<'a> {
 struct Block<'a> {
     r#type: &'static str,
     tool_use_id: &'a str,
-    content: Content<'a>,
+    content: Outcome<'a>,
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct Outcome<'a> {
     r#type: &'static str,
     stdout: &'a str,
     stderr: &'a str,
     return_code: i32,
-    content: Vec<File<'a>>,
+    content: Vec<Produced<'a>>,
 }
 
 /// A file that the call itself named: a figure. Its id is its path, by which it is asked for.
 #[derive(Serialize)]
-struct File<'a> {
+struct Produced<'a> {
     r#type: &'static str,
     file_id: &'a str,
     filename: &'a str,
@@ -87,9 +87,9 @@ pub(super) async fn execute(contract: &Contract, id: &SessionId, request: Reques
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-fn content(result: &ExecutionResult) -> Content<'_> {
-    let file = |name| File { r#type: "code_execution_output", file_id: name, filename: name };
-    Content {
+fn content(result: &ExecutionResult) -> Outcome<'_> {
+    let file = |name| Produced { r#type: "code_execution_output", file_id: name, filename: name };
+    Outcome {
         r#type: "code_execution_result",
         stdout: &result.stdout,
         stderr: &result.stderr,
