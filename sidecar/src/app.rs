@@ -291,7 +291,7 @@ pub fn open_files(
     tasks: &TaskTracker,
 ) -> Result<Option<Files>, AppError> {
     let Some(files) = &config.files else { return Ok(None) };
-    let store = FileStore::open(&files.store, tasks.clone()).map_err(AppError::Files)?;
+    let store = FileStore::open(&files.store, files.limits.max_bytes, tasks.clone()).map_err(AppError::Files)?;
     let (repository, ids, limits) = (repository.clone(), Arc::clone(&parts.ids), files.limits.clone());
     Ok(Some(Files::new(repository, store, ids, limits, tasks.clone())))
 }

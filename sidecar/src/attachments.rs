@@ -89,6 +89,8 @@ pub struct Resolved {
     pub seeds: Vec<Staged>,
     /// What the model must be told beside its tools, because nothing in the body does.
     pub hint: Option<String>,
+    /// Where files stood of which the model is told no more than that it cannot read them.
+    pub dropped: Vec<String>,
 }
 
 impl Attachments {
@@ -100,7 +102,7 @@ impl Attachments {
     ) -> Result<Resolved, AttachmentError> {
         let found = References::find(asked.wire, &asked.body)?;
         if found.is_empty() {
-            return Ok(Resolved { body: asked.body, seeds: Vec::new(), hint: None });
+            return Ok(Resolved { body: asked.body, seeds: Vec::new(), hint: None, dropped: Vec::new() });
         }
         let to_run = asked.recipient == Recipient::Run;
         check_containers(&found, to_run)?;
@@ -115,6 +117,7 @@ impl Attachments {
             found: &found,
             known: &known,
             names,
+            dropped: Vec::new(),
             budget: Budget {
                 left_bytes: self.limits.inline_max_request_bytes,
                 texts: BTreeMap::new(),
@@ -123,7 +126,8 @@ impl Attachments {
             room,
         };
         let body = giving.body().await?;
-        Ok(Resolved { body: body.unwrap_or(asked.body), seeds, hint })
+        let dropped = giving.dropped;
+        Ok(Resolved { body: body.unwrap_or(asked.body), seeds, hint, dropped })
     }
 
     /// The files by their ids; an error if one is not visible.
@@ -196,6 +200,8 @@ struct Giving<'a> {
     known: &'a BTreeMap<String, FileRecord>,
     /// Names in the workspace, by id; none towards a provider.
     names: BTreeMap<String, String>,
+    /// See [`Resolved::dropped`].
+    dropped: Vec<String>,
     budget: Budget,
     room: &'a mut (dyn FnMut(u64) -> Result<(), Problem> + Send + Sync),
 }

@@ -33,7 +33,7 @@ pub use id::FileId;
 pub use record::{Cursor, FileRecord, ListQuery, NewFile, Order, Page, Purpose, Staged};
 pub use store::{FileStore, StoreError};
 pub use sweeper::{SweepReport, Sweeper};
-pub use target::{StoreOptions, StoreTarget};
+pub use target::{OptionKind, RemoteKind, RemoteTarget, StoreOptions, StoreTarget};
 pub use upload::Upload;
 
 /// How long an upload waits for its turn when [`FilesLimits::max_concurrent_uploads`] are under way.
@@ -131,10 +131,6 @@ impl Files {
     /// For tests of others: real rows and blobs in a folder, and room enough.
     #[cfg(test)]
     pub(crate) async fn in_folder(folder: &std::path::Path, clock: Arc<dyn crate::clock::Clock>) -> Self {
-        let database = crate::repository::Database::Sqlite(folder.join("files.db"));
-        let repository = Repository::open(&database, clock).await.unwrap();
-        let tasks = TaskTracker::new();
-        let store = FileStore::open(&StoreTarget::Local(folder.join("files")), tasks.clone()).unwrap();
         let limits = FilesLimits {
             max_bytes: 1 << 30,
             output_max_files: 20,
@@ -144,7 +140,22 @@ impl Files {
             workspace_max_files: 1000,
             max_concurrent_uploads: 8,
         };
-        Self::new(repository, store, Arc::new(crate::ids::SystemIds), limits, tasks)
+        Self::in_folder_within(folder, clock, Arc::new(crate::ids::SystemIds), limits).await
+    }
+
+    /// The same with ids and room of the test's choice.
+    #[cfg(test)]
+    pub(crate) async fn in_folder_within(
+        folder: &std::path::Path,
+        clock: Arc<dyn crate::clock::Clock>,
+        ids: Arc<dyn IdSource>,
+        limits: FilesLimits,
+    ) -> Self {
+        let database = crate::repository::Database::Sqlite(folder.join("files.db"));
+        let repository = Repository::open(&database, clock).await.unwrap();
+        let tasks = TaskTracker::new();
+        let store = FileStore::open(&StoreTarget::Local(folder.join("files")), u64::MAX, tasks.clone()).unwrap();
+        Self::new(repository, store, ids, limits, tasks)
     }
 
     /// How much there may be.

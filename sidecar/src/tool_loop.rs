@@ -76,6 +76,8 @@ pub struct RunRequest {
     pub named: Named,
     /// Files that its code finds in the working directory.
     pub seeds: Vec<Staged>,
+    /// What was left out of it before it came here, by parameter.
+    pub dropped: Vec<String>,
     /// What was decided.
     pub run: Run,
     /// The caller wants a stream.
@@ -156,6 +158,7 @@ impl Engine {
             stored.keeping(&asked.owner, named.map(str::to_owned), input)
         });
         drop(body);
+        prepared.dropped.append(&mut asked.dropped);
         let dropped = (!prepared.dropped.is_empty()).then(|| prepared.dropped.join(", "));
         if let Some(dropped) = &dropped {
             tracing::info!(request.id = %asked.request_id, dropped, "not carried over to the model's wire");

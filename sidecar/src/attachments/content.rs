@@ -90,7 +90,7 @@ impl Giving<'_> {
                 let fits = self.take_bytes(file, name, param)?;
                 Ok(if fits { Content::Pdf { name: name.to_owned(), pieces } } else { Content::Nothing })
             }
-            Kind::Image(_) => Ok(Content::Text(words::left_out(name))),
+            Kind::Image(_) => Ok(self.dropped(words::left_out(name), param)),
             Kind::Text => {
                 let max_bytes = (self.all.limits.text_max_chars as u64).saturating_mul(CHAR_BYTES);
                 if file.size_bytes > max_bytes {
@@ -104,7 +104,7 @@ impl Giving<'_> {
                 self.as_text(file, name, param, text)
             }
             Kind::Document(document) => self.extracted(file, name, param, document, pieces).await,
-            Kind::Other => Ok(Content::Text(words::unreadable(name))),
+            Kind::Other => Ok(self.dropped(words::unreadable(name), param)),
         }
     }
 
@@ -153,6 +153,12 @@ impl Giving<'_> {
             return Ok(true);
         };
         self.over(name, &over, param).map(|_| false)
+    }
+
+    /// The model is told; and so is the caller.
+    fn dropped(&mut self, said: String, param: &str) -> Content {
+        self.dropped.push(param.to_owned());
+        Content::Text(said)
     }
 
     fn request_limit(&self) -> String {
@@ -204,8 +210,9 @@ impl Giving<'_> {
         document: Document,
         pieces: Pieces,
     ) -> Result<Content, AttachmentError> {
-        let unreadable = || Content::Text(words::unreadable(name));
-        let Some(extractor) = &self.all.extractor else { return Ok(unreadable()) };
+        let Some(extractor) = &self.all.extractor else {
+            return Ok(self.dropped(words::unreadable(name), param));
+        };
         let max_bytes = extractor.limits().max_document_bytes;
         if file.size_bytes > max_bytes {
             return Ok(self.over(name, &format!("files.extraction_max_bytes: {max_bytes}"), param)?);
@@ -228,7 +235,7 @@ impl Giving<'_> {
         self.budget.texts.insert(file.id.clone(), text.clone());
         match text {
             Some(text) => self.as_text(file, name, param, text),
-            None => Ok(unreadable()),
+            None => Ok(self.dropped(words::unreadable(name), param)),
         }
     }
 }

@@ -3,12 +3,21 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
+
+use super::problem::HIDDEN;
 use super::read::millis;
-use super::reader::Reader;
+use super::reader::{Reader, is_env_name, shown, without_password};
 use super::{FilesConfig, keys};
 use crate::attachments::AttachmentLimits;
 use crate::extract::ExtractLimits;
-use crate::files::{FilesLimits, StoreTarget};
+use crate::files::{FilesLimits, OptionKind, RemoteKind, StoreOptions, StoreTarget};
+
+/// Options that may stand in a file.
+const OPTIONS: &str = "files.options";
+/// Names of the variables that hold options.
+const OPTIONS_ENV: &str = "files.options_env";
+const NO_SUCH: &str = "this store has no such option: docs/files.md says where they are named";
 
 const HOUR_S: u64 = 3600;
 
@@ -16,10 +25,22 @@ const HOUR_S: u64 = 3600;
 pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path) -> Option<FilesConfig> {
     let enabled = reader.boolean(&keys::FILES_ENABLED);
     let url = reader.required_text(&keys::FILES_URL);
-    let store = StoreTarget::parse(&url, data_dir).unwrap_or_else(|fix| {
-        reader.problem(keys::FILES_URL.path, super::reader::without_password(&url), fix);
+    let mut store = StoreTarget::parse(&url, data_dir).unwrap_or_else(|fix| {
+        // What stands behind these signs is often a secret.
+        let shown = url.split(['?', '#']).next().unwrap_or_default();
+        reader.problem(keys::FILES_URL.path, without_password(shown), fix);
         StoreTarget::Memory
     });
+    match &mut store {
+        StoreTarget::Remote(remote) => remote.options = read_options(reader, remote.kind),
+        StoreTarget::Local(_) | StoreTarget::Memory => {
+            for path in [OPTIONS, OPTIONS_ENV] {
+                if !read_table(reader, path).is_empty() {
+                    reader.problem(path, "", "means nothing with this files.url: take it out");
+                }
+            }
+        }
+    }
     let retention = reader.optional_integer(&keys::FILES_RETENTION_HOURS);
     let sweep = reader.integer(&keys::FILES_SWEEP_INTERVAL_SEC);
     let config = FilesConfig {
@@ -53,4 +74,63 @@ fn read_extraction(reader: &mut Reader<'_>) -> Option<ExtractLimits> {
         max_concurrent: reader.size(&keys::FILES_EXTRACTION_MAX_CONCURRENT),
     };
     enabled.then_some(limits)
+}
+
+/// What the environment says to the vendor's own tools, over that `files.options`, and over that `files.options_env`.
+fn read_options(reader: &mut Reader<'_>, kind: RemoteKind) -> StoreOptions {
+    let mut options = StoreOptions::default();
+    let env = reader.env();
+    for variable in kind.environment_prefix().into_iter().flat_map(|prefix| env.names(prefix)) {
+        let name = variable.to_ascii_lowercase();
+        if let (Some(_), Some(value)) = (kind.option(&name), env.get(variable)) {
+            options.set(name, value);
+        }
+    }
+    for (name, value) in read_table(reader, OPTIONS) {
+        let path = format!("{OPTIONS}.{name}");
+        match (kind.option(&name), scalar(&value)) {
+            (None, _) => reader.problem(path, "", NO_SUCH),
+            // It may be the secret itself.
+            (Some(OptionKind::Secret), _) => {
+                let fix = format!("a secret does not belong here: write `{OPTIONS_ENV}.{name}` and a variable's name");
+                reader.problem(path, HIDDEN, fix);
+            }
+            (Some(OptionKind::Open), None) => reader.problem(path, shown(&value), "write some text"),
+            (Some(OptionKind::Open), Some(text)) => options.set(name, text),
+        }
+    }
+    for (name, value) in read_table(reader, OPTIONS_ENV) {
+        let path = format!("{OPTIONS_ENV}.{name}");
+        let variable = value.as_str().filter(|variable| is_env_name(variable));
+        match (kind.option(&name), variable, variable.and_then(|variable| env.get(variable))) {
+            (None, _, _) => reader.problem(path, "", NO_SUCH),
+            (Some(_), None, _) => reader.problem(path, HIDDEN, format!("write {}", keys::Kind::EnvName.wanted())),
+            (Some(_), Some(_), Some(value)) => options.set(name, value),
+            (Some(_), Some(variable), None) => {
+                let fix = format!("set the environment variable {variable}, or leave this key out");
+                reader.problem(path, variable, fix);
+            }
+        }
+    }
+    options
+}
+
+fn read_table(reader: &mut Reader<'_>, path: &str) -> Map<String, Value> {
+    match reader.table(path) {
+        None => Map::new(),
+        Some(Value::Object(table)) => table,
+        Some(other) => {
+            reader.problem(path, shown(&other), "write a mapping from option to value");
+            Map::new()
+        }
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
 }

@@ -224,7 +224,7 @@ keys! {
     FILES_ENABLED: "files.enabled", Kind::Bool, Some("true"),
         "Whether files are served and kept. Off, their routes answer 404.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),
-        "Where blobs are kept: `file://FOLDER`, inside `data_dir` when it is relative, or `memory://`, which forgets them when the sidecar ends.";
+        "Where blobs are kept: `file://FOLDER`, inside `data_dir` when it is relative; `s3://BUCKET/PREFIX` with any endpoint; `gs://BUCKET/PREFIX`; `az://CONTAINER/PREFIX` or `abfs://`; `sftp://USER@HOST:PORT/FOLDER`; or `memory://`, which forgets them when the sidecar ends. More in files.md.";
     FILES_MAX_BYTES: "files.max_bytes", Kind::Integer(1, BYTES_MAX), Some("536870912"),
         "Longest file.";
     FILES_UPLOAD_DEADLINE_MS: "files.upload_deadline_ms", Kind::Integer(1000, 24 * HOUR_MS), Some("7200000"),

@@ -13,7 +13,15 @@ use super::problem::{ConfigProblem, HIDDEN};
 use super::{Environment, ListenAddress};
 
 /// Tables that are not scalar keys; whoever reads them looks inside.
-const TABLES: &[&str] = &["providers", "models", "roots", "policy.static_pins", "sandbox.allowed_images"];
+const TABLES: &[&str] = &[
+    "providers",
+    "models",
+    "roots",
+    "policy.static_pins",
+    "sandbox.allowed_images",
+    "files.options",
+    "files.options_env",
+];
 
 /// Collects values and problems.
 pub(super) struct Reader<'a> {

@@ -30,6 +30,8 @@ const TAIL: &str = "
 | `models[].inputs` | list of text, image, pdf | What this model takes; files of ours that a request names are given to it so. Default by the provider's type: all for `anthropic` and `openai`, text alone for `openai_compatible`. |
 | `roots` | list of path prefixes, default `[/v1, /api/v1]` | Where the API stands. |
 | `policy.static_pins.WORKSPACE` | auto, otari or provider | Pins that need no database. |
+| `files.options.NAME` | text | An option of the store, such as `endpoint`, `region` or `allow_http` (see files.md). |
+| `files.options_env.NAME` | name of an environment variable | The same for secrets, such as `secret_access_key`. What the vendor's own tools take from `AWS_…`, `GOOGLE_…` and `AZURE_…` needs no line. |
 | `sandbox.allowed_images` | list of names | Session images a workspace's policy may choose. |
 
 ## Secrets

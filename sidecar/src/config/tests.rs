@@ -68,10 +68,67 @@ fn files_can_be_off_and_so_can_their_sweep() {
         r#"files: {enabled: false, url: "ftp://user:canary@host/x", max_bytes: 0}"#,
         &[],
         expect![[r"
-            files.url: `ftp://(hidden)@host/x`: write file://FOLDER or memory://
+            files.url: `ftp://(hidden)@host/x`: write file://FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, sftp://USER@HOST:PORT/FOLDER or memory://
             files.max_bytes: `0`: write a whole number from 1 to 1099511627776
         "]],
     );
+}
+
+#[test]
+fn options_of_a_store_come_from_three_places_and_secrets_only_from_the_environment() {
+    let text = r#"
+files:
+  url: "s3://bucket/prefix"
+  options: {region: eu-central-1, endpoint: "http://127.0.0.1:1", allow_http: true}
+  options_env: {secret_access_key: STORE_SECRET}
+"#;
+    let pairs = [("AWS_ACCESS_KEY_ID", "canary-1"), ("STORE_SECRET", "canary-2"), ("AWS_PROFILE", "canary-3")];
+    let config = Config::parse(text, &env(&pairs)).unwrap();
+    let shown = format!("{:?}", config.files.unwrap().store);
+    assert!(
+        shown.contains(r#"{"allow_http", "aws_access_key_id", "endpoint", "region", "secret_access_key"}"#),
+        "{shown}"
+    );
+    assert!(!shown.contains("canary"), "{shown}");
+    check(
+        r#"
+files:
+  url: "az://container"
+  options: {account_key: canary, regoin: canary, endpoint: [1], account_name: me}
+  options_env: {sas_key: "canary", client_secret: ABSENT, nothing: STORE_SECRET}
+"#,
+        &pairs,
+        expect![[r"
+            files.options.account_key: `(hidden)`: a secret does not belong here: write `files.options_env.account_key` and a variable's name
+            files.options.regoin: this store has no such option: docs/files.md says where they are named
+            files.options.endpoint: `a list`: write some text
+            files.options_env.sas_key: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
+            files.options_env.client_secret: `ABSENT`: set the environment variable ABSENT, or leave this key out
+            files.options_env.nothing: this store has no such option: docs/files.md says where they are named
+        "]],
+    );
+    check(
+        "files: {options: {region: here}, options_env: {}}",
+        &[],
+        expect![[r"
+        files.options: means nothing with this files.url: take it out
+    "]],
+    );
+    for (url, good) in [
+        ("gcs://bucket/a/b", true),
+        ("abfs://container@account.dfs.core.windows.net/x", true),
+        ("sftp://ann@host:2222/srv", true),
+        ("s3://", false),
+        ("s3://bucket?secret=canary", false),
+        ("s3://key:canary@bucket", false),
+        ("ftp://host", false),
+        ("files", false),
+        ("file://", false),
+    ] {
+        let problems = Config::parse("", &env(&[("OTARI_FILES_URL", url)])).err().unwrap_or_default();
+        assert_eq!(problems.is_empty(), good, "{url}: {problems:?}");
+        assert!(problems.iter().all(|problem| !problem.to_string().contains("canary")), "{problems:?}");
+    }
 }
 
 #[test]

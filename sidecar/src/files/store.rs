@@ -4,7 +4,9 @@
 
 mod local;
 mod read;
+mod remote;
 mod sweep;
+mod unfinished;
 mod write;
 
 use std::fmt;
@@ -26,7 +28,11 @@ use super::id::FileId;
 use super::target::StoreTarget;
 use crate::private;
 
+use remote::Remote;
+use unfinished::Uploads;
+
 pub(super) use sweep::{Listed, SHARDS};
+pub(super) use unfinished::UnfinishedUpload;
 pub(super) use write::BlobWriter;
 
 /// Hex digits of an id that name its folder: 256 folders.
@@ -46,6 +52,12 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// The store cannot be set up with these options.
+    #[error("files.url and its options make no store")]
+    Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Unfinished uploads cannot be listed.
+    #[error("unfinished uploads cannot be listed")]
+    List(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A file that is there has no blob.
     #[error("the blob is missing")]
     Missing,
@@ -68,6 +80,8 @@ pub struct FileStore {
     prefix: Path,
     /// The folder of a local store.
     local: Option<PathBuf>,
+    /// Unfinished uploads, where the store can list them.
+    uploads: Option<Uploads>,
     /// Bytes of a part; stores that ask for parts of one size get them.
     part_bytes: usize,
     /// Calls that must not be dropped half-way run here.
@@ -75,8 +89,8 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens a store. `tasks`: where calls run that must not be dropped half-way.
-    pub fn open(target: &StoreTarget, tasks: TaskTracker) -> Result<Self, StoreError> {
+    /// Opens a store, for blobs of up to `max_bytes`. `tasks`: where calls run that must not be dropped half-way.
+    pub fn open(target: &StoreTarget, max_bytes: u64, tasks: TaskTracker) -> Result<Self, StoreError> {
         let (store, local): (Arc<dyn ObjectStore>, _) = match target {
             StoreTarget::Local(path) => {
                 let folder = |source| StoreError::Folder { path: path.clone(), source };
@@ -85,8 +99,19 @@ impl FileStore {
                 (Arc::new(LocalFileSystem::new_with_prefix(path).map_err(StoreError::from)?), Some(path.clone()))
             }
             StoreTarget::Memory => (Arc::new(InMemory::new()), None),
+            StoreTarget::Remote(target) => {
+                let Remote { store, prefix, uploads } = remote::open(target)?;
+                return Ok(Self {
+                    store,
+                    prefix,
+                    local: None,
+                    uploads,
+                    part_bytes: remote::part_bytes(max_bytes),
+                    tasks,
+                });
+            }
         };
-        Ok(Self { store, prefix: Path::default(), local, part_bytes: LOCAL_PART_BYTES, tasks })
+        Ok(Self { store, prefix: Path::default(), local, uploads: None, part_bytes: LOCAL_PART_BYTES, tasks })
     }
 
     /// Begins a blob.

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::store::{Listed, SHARDS};
+use super::store::{Listed, SHARDS, UnfinishedUpload};
 use super::{FileId, Files, FilesError, Inside, StoreError};
 use crate::repository::{DueFiles, GRACE_MS};
 use crate::telemetry::{self, Metrics};
@@ -42,8 +42,10 @@ pub struct SweepReport {
     pub abandoned: u64,
     /// Deleted files whose blob or row was still there.
     pub deleted: u64,
-    /// Blobs, whole and unfinished, that no row knows.
+    /// Blobs that no row knows, and what a local store has of unfinished ones.
     pub unknown: u64,
+    /// Uploads in parts that were never finished, which stores on servers keep unseen.
+    pub unfinished: u64,
     /// Blobs that could not be removed. Their rows stay, and a later sweep tries again.
     pub failed: u64,
 }
@@ -97,6 +99,7 @@ impl Sweeper {
                     report.unknown = report.unknown.saturating_add(self.unknown(page?).await?.len() as u64);
                 }
             }
+            report.unfinished = self.unfinished().await?.len() as u64;
         }
         Ok(report)
     }
@@ -151,6 +154,9 @@ impl Sweeper {
         }
         for _ in 0..SHARDS {
             let Some(shard) = self.inside.repository.take_shard(SHARDS, distance_ms).await? else { break };
+            if shard == 0 {
+                self.sweep_unfinished(report).await?;
+            }
             let mut pages = self.inside.store.list(shard);
             while let Some(page) = pages.next().await {
                 for listed in self.unknown(page?).await? {
@@ -162,6 +168,35 @@ impl Sweeper {
             }
         }
         Ok(())
+    }
+
+    /// Uploads in parts whose writers are gone.
+    async fn sweep_unfinished(&self, report: &mut SweepReport) -> Result<(), FilesError> {
+        let unfinished = match self.unfinished().await {
+            // Whoever may write and delete may not always list.
+            Err(FilesError::Storage(error)) => {
+                tracing::warn!(error = telemetry::chain(&error), "unfinished uploads are left in the store");
+                return Ok(());
+            }
+            unfinished => unfinished?,
+        };
+        for upload in unfinished {
+            match self.inside.store.abort_unfinished(&upload).await {
+                Ok(()) => report.unfinished = report.unfinished.saturating_add(1),
+                Err(error) => tell(report, &upload.id, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that began before the grace and that nobody writes any more.
+    async fn unfinished(&self) -> Result<Vec<UnfinishedUpload>, FilesError> {
+        let settled = self.inside.repository.now_ms().saturating_sub(GRACE_MS);
+        let mut unfinished = self.inside.store.unfinished_before(settled).await?;
+        let ids: Vec<&str> = unfinished.iter().map(|upload| upload.id.as_str()).collect();
+        let known = self.inside.repository.known_files(&ids, true).await?;
+        unfinished.retain(|upload| !known.contains(upload.id.as_str()));
+        Ok(unfinished)
     }
 
     /// Those that are older than the grace and that no row accounts for: for a whole blob any row does, for one that is
@@ -217,12 +252,13 @@ fn tell(report: &mut SweepReport, id: &FileId, error: &StoreError) {
 
 impl SweepReport {
     /// Each number with its name, as the metrics have it.
-    fn counts(&self) -> [(&'static str, u64); 5] {
+    fn counts(&self) -> [(&'static str, u64); 6] {
         [
             ("expired", self.expired),
             ("abandoned", self.abandoned),
             ("deleted", self.deleted),
             ("unknown", self.unknown),
+            ("unfinished", self.unfinished),
             ("failed", self.failed),
         ]
     }
@@ -230,11 +266,11 @@ impl SweepReport {
 
 impl fmt::Display for SweepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { expired, abandoned, deleted, unknown, failed } = self;
+        let Self { expired, abandoned, deleted, unknown, unfinished, failed } = self;
         write!(
             f,
-            "{expired} expired, {abandoned} given up, {deleted} deleted before, {unknown} blobs without a row; \
-             {failed} could not be removed"
+            "{expired} expired, {abandoned} given up, {deleted} deleted before, {unknown} blobs without a row, \
+             {unfinished} unfinished uploads; {failed} could not be removed"
         )
     }
 }

@@ -1,5 +1,6 @@
 //! On real databases and a real folder, with a clock that the test turns.
 
+mod contract;
 mod lists;
 mod sweeps;
 mod uploads;
@@ -36,7 +37,7 @@ pub(super) fn limits() -> FilesLimits {
 pub(super) async fn fixture(kind: Kind, limits: FilesLimits) -> Fixture {
     let (folder, database, clock) = (tempfile::tempdir().unwrap(), TestDatabase::new(kind), TurnedClock::at(NOW));
     let (repository, tasks) = (database.open(&clock).await, TaskTracker::new());
-    let store = FileStore::open(&StoreTarget::Local(folder.path().join("files")), tasks.clone()).unwrap();
+    let store = FileStore::open(&StoreTarget::Local(folder.path().join("files")), u64::MAX, tasks.clone()).unwrap();
     let files = Files::new(repository, store, Arc::new(SystemIds), limits, tasks);
     Fixture { files, clock, folder, database }
 }

@@ -239,9 +239,10 @@ async fn relay(
         Payload::Flowing(body) => (upstream::Body::wrap(body), None),
         Payload::Held(Fetched { bytes, share }) => {
             let edited = edited(bytes, forward)?;
-            dropped = (!edited.dropped.is_empty()).then(|| edited.dropped.into_iter().collect::<Vec<_>>().join(", "));
             let body = Fetched { bytes: edited.body, share };
             let given = give(services, forward, body, named.is_some(), Recipient::Provider).await?;
+            let all: Vec<String> = edited.dropped.into_iter().chain(given.dropped).collect();
+            dropped = (!all.is_empty()).then(|| all.join(", "));
             (given.body.bytes.into(), Some(given.body.share))
         }
     };
@@ -304,7 +305,7 @@ async fn code_turn(
         // Kept with the ids: whoever goes on from this answer gets the files again, not what was made of them here.
         named.input = responses::stored::input(&body.bytes);
     }
-    let Given { body, seeds, hint } = give(services, forward, body, grown, Recipient::Run).await?;
+    let Given { body, seeds, hint, dropped } = give(services, forward, body, grown, Recipient::Run).await?;
     let hints = [run.purpose_hint.take(), hint];
     run.purpose_hint = hints.into_iter().flatten().reduce(|one, other| format!("{one}\n{other}"));
     // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.
@@ -322,6 +323,7 @@ async fn code_turn(
         body: body.bytes,
         named,
         seeds,
+        dropped,
         run,
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),

@@ -8,7 +8,8 @@ mod call;
 mod files;
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -93,6 +94,8 @@ pub struct HttpSandbox {
     client: Client,
     base: Url,
     limits: HttpLimits,
+    /// When the server last said that it has no lists of files.
+    lists_refused: Mutex<Option<Instant>>,
 }
 
 impl HttpSandbox {
@@ -119,7 +122,7 @@ impl HttpSandbox {
             .no_proxy()
             .build()
             .map_err(HttpSettingsError::Client)?;
-        Ok(Self { client, base, limits: settings.limits })
+        Ok(Self { client, base, limits: settings.limits, lists_refused: Mutex::default() })
     }
 
     async fn create(&self, spec: &SessionSpec) -> Result<SessionGrant, SandboxError> {

@@ -69,7 +69,10 @@ async fn a_model_of_text_alone_reads_documents_as_text_unless_that_is_off() {
         let body = json!({"model": "local-1", "messages": [{"role": "user", "content": [
             file(&pdf), file(&doc), file(&page), file(&broken),
         ]}]});
-        assert_eq!(sidecar.call("POST", "/v1/chat/completions").json(&body).send().await.status, 200);
+        let answer = sidecar.call("POST", "/v1/chat/completions").json(&body).send().await;
+        let place = |part: usize| format!("messages[0].content[{part}].file.file_id");
+        let lost: Vec<String> = if reads { vec![place(3)] } else { (0..4).map(place).collect() };
+        assert_eq!((answer.status, answer.header("otari-dropped")), (200, Some(lost.join(", ").as_str())));
         let content = sent(&upstream, 0)["messages"][0]["content"].clone();
         let texts: Vec<&str> = content.as_array().unwrap().iter().map(|part| part["text"].as_str().unwrap()).collect();
         let unreadable = |name: &str| format!("[file \"{name}\" could not be read as text]");
@@ -137,7 +140,7 @@ async fn files_that_do_not_fit_beside_the_bodies_held_are_told_to_come_back() {
     let sidecar = start_with(limits).await;
     let upstream = Upstream::answering(&sidecar.config.model_socket(), 200, &[], b"{}");
     let (small, large) =
-        (upload(&sidecar, "s.png", PNG).await, upload(&sidecar, "l.png", &[PNG, &[0; 65536]].concat()).await);
+        (upload(&sidecar, "s.png", PNG).await, upload(&sidecar, "l.png", &[PNG, &vec![0; 65536]].concat()).await);
     let body = |id: &str| {
         json!({"model": "claude-x", "messages": [{"role": "user", "content": [
             {"type": "image", "source": {"type": "file", "file_id": id}},
@@ -172,11 +175,13 @@ async fn a_runs_code_finds_every_file_and_its_model_is_told_their_names() {
     let sidecar = start_with("sandbox: {backend: embedded}").await;
     let upstream = Upstream::answering_each(&sidecar.config.model_socket(), &[READ, TEXT]);
     let (one, two) = (upload(&sidecar, "data.csv", b"a,b").await, upload(&sidecar, "data.csv", b"c,d").await);
+    let png = upload(&sidecar, "a.png", PNG).await;
     let request = json!({
         "model": "local-1", "max_tokens": 99,
         "messages": [{"role": "user", "content": [
             {"type": "container_upload", "file_id": one},
             {"type": "document", "source": {"type": "file", "file_id": two}, "title": "The second"},
+            {"type": "image", "source": {"type": "file", "file_id": png}},
             {"type": "text", "text": "compare them"},
         ]}],
         "tools": [{"type": "code_execution_20250522", "name": "code_execution"}],
@@ -184,7 +189,12 @@ async fn a_runs_code_finds_every_file_and_its_model_is_told_their_names() {
     let answer = sidecar.messages(&request).await;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     let content = answer.json()["content"].clone();
-    assert_eq!(content[1]["content"]["stdout"], "data-2.csv b'c,d'\ndata.csv b'a,b'\n", "{content}");
+    assert_eq!(
+        content[1]["content"]["stdout"], "a.png b'\\x89PNG\\r\\n\\x1a\\nabc'\ndata-2.csv b'c,d'\ndata.csv b'a,b'\n",
+        "{content}"
+    );
+    let left_out = "messages[0].content[2].source.file_id";
+    assert_eq!(answer.header("otari-dropped"), Some(left_out), "a picture is nothing to this model");
     let told = sent(&upstream, 0)["messages"].to_string();
     for text in [
         r#"[file \\\"data.csv\\\" lies in the working directory of the code tools]"#,

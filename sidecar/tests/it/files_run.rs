@@ -43,7 +43,7 @@ async fn files(data: &Path, tasks: &TaskTracker) -> Files {
     let config = Config::parse(&format!("data_dir: {}", data.display()), &Environment::default()).unwrap();
     let repository = Repository::open(&config.database, Arc::new(SystemClock)).await.unwrap();
     let Some(FilesConfig { store, limits, .. }) = config.files else { panic!("files are on") };
-    let store = FileStore::open(&store, tasks.clone()).unwrap();
+    let store = FileStore::open(&store, u64::MAX, tasks.clone()).unwrap();
     Files::new(repository, store, Arc::new(SystemIds), limits, tasks.clone())
 }
 
@@ -99,6 +99,7 @@ fn asked(seeds: Vec<Staged>) -> RunRequest {
         body: body.to_string().into(),
         named: Named::default(),
         seeds,
+        dropped: Vec::new(),
         run: Run {
             dialect: Dialect::Native,
             claimed: vec![declaration],

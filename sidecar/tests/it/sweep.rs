@@ -49,7 +49,7 @@ fn the_command_says_what_it_would_sweep_and_then_does() {
         String::from_utf8(output.stdout).unwrap()
     };
     let text = said(sweep(&config, &["--dry-run"]));
-    let counts = "0 expired, 0 given up, 0 deleted before, 1 blobs without a row; 0 could not be removed\n";
+    let counts = "0 expired, 0 given up, 0 deleted before, 1 blobs without a row, 0 unfinished uploads; 0 could not be removed\n";
     assert_eq!(text, format!("would sweep: {counts}"));
     assert!(blob.exists());
     assert_eq!(said(sweep(&config, &[])), format!("swept: {counts}"));

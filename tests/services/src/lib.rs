@@ -3,15 +3,22 @@
 //!
 //! - [`spawner`] starts processes that end with this one.
 //! - [`postgres`] is PostgreSQL, from Debian's package.
+//! - [`s3`], [`azure`] and [`sftp`] keep blobs.
 //!
 //! INVARIANT: a server that is not installed is a failure that says what to install, never a test that is skipped.
 
+pub mod azure;
 pub mod postgres;
+pub mod s3;
+pub mod sftp;
 pub mod spawner;
 
+mod doorman;
 mod folder;
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,6 +35,12 @@ pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// An address on loopback that nobody listens on.
 pub fn free_address() -> Fallible<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
+}
+
+/// The same, so many different ones.
+pub(crate) fn free_addresses(count: usize) -> Fallible<Vec<SocketAddr>> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
+    Ok(listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)
 }
 
 /// Waits until `ready` is, or the server has ended.
@@ -53,4 +66,34 @@ pub(crate) fn run(mut command: Command) -> Fallible<()> {
     }
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     Err(format!("{command:?}: {}: {said}", output.status).into())
+}
+
+/// A program that `make services` puts into `.tools/services`.
+pub(crate) fn installed(path: &str) -> Fallible<PathBuf> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/services");
+    let program = tools.join(path);
+    if program.exists() {
+        Ok(program)
+    } else {
+        Err(format!("{} is missing: run `make services`", program.display()).into())
+    }
+}
+
+/// Sends a request, and reads what the server has to say until it closes.
+pub(crate) fn tell(address: SocketAddr, line: &str, body: &str) -> Fallible<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(READY_TIMEOUT))?;
+    let length = body.len();
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    let head = format!("{line}\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n");
+    write!(stream, "{head}{kind}\r\n{body}")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Whether a server answers with a status that begins like this.
+pub(crate) fn answers(address: SocketAddr, line: &str, status: &str) -> bool {
+    tell(address, line, "")
+        .is_ok_and(|answer| answer.get("HTTP/1.1 ".len()..).is_some_and(|rest| rest.starts_with(status)))
 }

@@ -4,6 +4,7 @@
 // A task that sleeps in the background would be one nobody waits for.
 #![deny(unused_must_use)]
 
+mod attachments;
 mod bodies;
 mod chat;
 mod code_turn;

@@ -232,13 +232,12 @@ async fn a_provider_with_an_interpreter_of_its_own_is_left_alone_unless_asked() 
 #[tokio::test]
 async fn what_nobody_stores_is_refused_in_openais_words() {
     let stack = shared().await;
-    let first = stack.send(ask(&question("code-once", &tag()))).await.json();
     for (name, value) in [
-        ("previous_response_id", first["id"].clone()),
+        ("previous_response_id", json!("resp_otr0123")),
         ("conversation", json!("conv_1")),
         ("background", json!(true)),
         ("max_tool_calls", json!(0)),
-        ("input", json!([{"type": "item_reference", "id": first["output"][0]["id"]}])),
+        ("input", json!([{"type": "item_reference", "id": "msg_otr0123"}])),
     ] {
         let mut request = question("code-once", &tag());
         request[name] = value;

@@ -9,7 +9,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
 
 use super::super::id::FileId;
-use super::{FileStore, StoreError, local};
+use super::{FileStore, StoreError, UnfinishedUpload, local};
 
 /// Deletions on their way at once.
 const DELETIONS: usize = 16;
@@ -93,6 +93,22 @@ impl FileStore {
         let Some(root) = &self.local else { return self.delete(&listed.id).await };
         let (shard, name) = (super::shard_of(&listed.id).to_owned(), listed.name.clone());
         local::blocking(root, move |root| local::delete_listed(&root, &shard, &name)).await
+    }
+
+    /// Uploads in parts that began before a time and are not finished. None where the store has no such, or none to list.
+    pub(in crate::files) async fn unfinished_before(&self, time_ms: i64) -> Result<Vec<UnfinishedUpload>, StoreError> {
+        match &self.uploads {
+            Some(uploads) => uploads.before(time_ms, &self.prefix).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Ends one of them.
+    pub(in crate::files) async fn abort_unfinished(&self, upload: &UnfinishedUpload) -> Result<(), StoreError> {
+        match &self.uploads {
+            Some(uploads) => uploads.abort(upload).await,
+            None => Ok(()),
+        }
     }
 
     /// The mark that stands in the store, if there is one.

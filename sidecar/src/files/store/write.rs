@@ -82,7 +82,8 @@ impl BlobWriter {
         // A commit may have got through though its answer did not; then there is nothing to abort, but a blob.
         self.store.delete(&self.id).await?;
         match aborted {
-            Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
+            // Over SFTP there is nothing but the blob.
+            Err(object_store::Error::NotFound { .. } | object_store::Error::NotSupported { .. }) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -43,7 +43,7 @@ async fn nobody_else_can_read_what_a_local_store_keeps(kind: Kind) {
     let mode = || std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(), 0o700);
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
-    FileStore::open(&StoreTarget::Local(folder.clone()), TaskTracker::new()).unwrap();
+    FileStore::open(&StoreTarget::Local(folder.clone()), u64::MAX, TaskTracker::new()).unwrap();
     assert_eq!(mode(), 0o700, "a folder that somebody opened is closed at the next start");
 }
 

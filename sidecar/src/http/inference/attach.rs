@@ -21,6 +21,8 @@ pub(super) struct Given {
     pub(super) seeds: Vec<Staged>,
     /// What the model of a run must be told of them beside its tools.
     pub(super) hint: Option<String>,
+    /// Where files stood that the model cannot read.
+    pub(super) dropped: Vec<String>,
 }
 
 /// Gives a request the files it names. `grown`: history was put into its body, which may name some too.
@@ -32,7 +34,7 @@ pub(super) async fn give(
     recipient: Recipient,
 ) -> Result<Given, Refusal> {
     let Some(wire) = forward.format.filter(|_| grown || forward.request.own_file_ids) else {
-        return Ok(Given { body, seeds: Vec::new(), hint: None });
+        return Ok(Given { body, seeds: Vec::new(), hint: None, dropped: Vec::new() });
     };
     // Files have an owner, and so must who asks for them.
     let owner = forward.identity.as_ref().ok_or_else(undecided)?;
@@ -40,8 +42,8 @@ pub(super) async fn give(
     let inputs = forward.model.as_ref().map_or(ALL_INPUTS, |model| &model.inputs);
     let asked = Asked { owner, wire, body: bytes, recipient, inputs };
     let resolved = services.attachments.resolve(asked, &mut |bytes| share.grow(bytes)).await;
-    let Resolved { body, seeds, hint } = resolved.map_err(|error| refused(error, forward))?;
-    Ok(Given { body: Fetched { bytes: body, share }, seeds, hint })
+    let Resolved { body, seeds, hint, dropped } = resolved.map_err(|error| refused(error, forward))?;
+    Ok(Given { body: Fetched { bytes: body, share }, seeds, hint, dropped })
 }
 
 fn refused(error: AttachmentError, forward: &Forward) -> Refusal {

@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use reqwest::header::{HeaderMap, IF_NONE_MATCH};
@@ -19,6 +20,9 @@ use crate::sandbox::files::of_size;
 use crate::sandbox::{
     FileContent, FileSource, FileStamp, ListedFile, Listing, MAX_LISTED, SandboxError, SessionId, WorkspacePath,
 };
+
+/// How long a server that has no lists is not asked for one: every run would ask twice.
+const ASK_AGAIN: Duration = Duration::from_mins(1);
 
 /// What is asked of the server.
 #[derive(Clone, Copy)]
@@ -87,11 +91,22 @@ impl HttpSandbox {
     }
 
     pub(super) async fn list(&self, session: &SessionId) -> Result<Listing, SandboxError> {
+        if self.lists_refused().is_some_and(|refused| refused.elapsed() < ASK_AGAIN) {
+            return Err(SandboxError::NotServed);
+        }
         let mut address = self.address(&["sessions", &session.0, "files", "list"])?;
         address.query_pairs_mut().append_pair("path", ".");
         let answer = self.client.get(address).timeout(self.limits.call_timeout).send().await.map_err(failed)?;
+        if matches!(answer.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
+            // It says so of the operation, whatever the session.
+            *self.lists_refused() = Some(Instant::now());
+        }
         let answer = accepted(Operation::List, answer)?;
         listing(&read(answer, self.limits.answer_bytes).await?)
+    }
+
+    fn lists_refused(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.lists_refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn get(

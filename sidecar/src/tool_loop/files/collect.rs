@@ -237,6 +237,8 @@ fn unstored(error: &FilesError) -> NotKept {
     log(error, "a file that code wrote could not be stored");
     match error {
         FilesError::TooLarge { limit } => NotKept::TooLarge { limit: *limit },
+        // The wait for a turn to write was too long.
+        FilesError::Busy => NotKept::TimedOut,
         FilesError::WorkspaceBytes { .. } | FilesError::WorkspaceFiles { .. } => NotKept::StorageFull,
         _ => NotKept::StorageFailed,
     }

@@ -8,9 +8,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::files::{Files, FilesError, Staged};
 use crate::sandbox::{Lease, SandboxError, WorkspacePath};
 
-/// Why a session has not the files it was to have.
+/// Why a session has not the files it was to have. Its text names none of them, for it is logged.
 #[derive(Debug, thiserror::Error)]
-#[error("the file `{name}` did not get into the session")]
+#[error("a file did not get into the session")]
 pub(in crate::tool_loop) struct SeedError {
     /// The file's name in the workspace.
     pub(in crate::tool_loop) name: String,

@@ -10,15 +10,11 @@ use decision::identity::Identity;
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio_util::task::TaskTracker;
 
 use super::scripts::{Said, WIRES, asked_of, code, text, turn};
 use super::support::{Answer, Bench, CountingIds, FixedClock, chat_request, lock, patient, request};
 use super::workspaces::{ENDLESS, GONE, HANGS};
-use crate::files::{
-    FileRecord, FileStore, Files, FilesError, FilesLimits, ListQuery, NewFile, Order, Purpose, Staged, StoreTarget,
-};
-use crate::repository::{Database, Repository};
+use crate::files::{FileRecord, Files, FilesError, FilesLimits, ListQuery, NewFile, Order, Purpose, Staged};
 use crate::tool_loop::{Limits, ReplyBody, RunRequest};
 
 pub(super) fn limits() -> FilesLimits {
@@ -47,11 +43,8 @@ impl FilesBench {
 
     pub(super) async fn patient(script: Vec<Answer>, limits: FilesLimits, loop_limits: Limits) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let database = Database::Sqlite(folder.path().join("files.db"));
-        let repository = Repository::open(&database, Arc::new(FixedClock)).await.expect("a database");
-        let tasks = TaskTracker::new();
-        let store = FileStore::open(&StoreTarget::Memory, tasks.clone()).expect("a store");
-        let files = Files::new(repository, store, Arc::new(CountingIds::default()), limits, tasks);
+        let ids = Arc::new(CountingIds::default());
+        let files = Files::in_folder_within(folder.path(), Arc::new(FixedClock), ids, limits).await;
         let mut bench = Bench::new(script, loop_limits).await;
         Arc::get_mut(&mut bench.engine).expect("nobody else has it").files = Some(files.clone());
         Self { bench, files, _folder: folder }

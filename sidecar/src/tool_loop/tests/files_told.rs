@@ -1,5 +1,8 @@
 //! Files that code wrote, as each wire tells its client of them. The snapshots hold what model and client get.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use decision::format::ApiFormat::{self, ChatCompletions, Messages, Responses};
 use decision::request::{CodeTool, Keyword};
 use serde_json::{Value, json};
@@ -7,8 +10,9 @@ use serde_json::{Value, json};
 use super::files::{FilesBench, limits, owner};
 use super::responses::{asked as of_responses, checked, question, stream, whole, with_outputs, words};
 use super::scripts::{self, Said, text};
-use super::support::{Answer, chat_request, request, run_request};
+use super::support::{Answer, FixedClock, chat_request, request, run_request};
 use super::transcripts::play_on;
+use crate::stored::{StoredLimits, StoredResponses};
 use crate::tool_loop::{Limits, RunRequest};
 
 const CHART: &str = "write: chart.png=PNG; out/data.csv=1,2";
@@ -254,5 +258,35 @@ async fn what_comes_back_still_names_the_files_to_the_model() {
             }
             assert!(!sent.contains("cfile_otr") && !sent.contains("otari_cntr_"), "{caller:?} to {model:?}: {sent}");
         }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_kept_knows_its_files_by_name_and_holds_no_image() {
+    for include in [false, true] {
+        let mut script = turns(ChatCompletions, false);
+        script.push(scripts::turn(ChatCompletions, false, &[text("Again.")]));
+        let mut bench = FilesBench::new(script, limits()).await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let (retention, max_bytes) = (Duration::from_hours(1), 1 << 20);
+        let kept = StoredLimits { retention, max_bytes, max_workspace_bytes: 1 << 20 };
+        let stored = StoredResponses::in_folder(folder.path(), Arc::new(FixedClock), kept).await;
+        let engine = Arc::get_mut(&mut bench.bench.engine).expect("nobody else has it");
+        engine.stored = Some(stored.clone());
+        let first = if include { with_outputs(false) } else { question(false) };
+        let reply = bench.bench.ask(of_responses(ChatCompletions, &first)).await.expect("an answer");
+        let answer: Value = serde_json::from_str(&reply.body).expect("JSON");
+        let mut next = question(false);
+        next["previous_response_id"] = answer["id"].clone();
+        let mut asked = of_responses(ChatCompletions, &next);
+        (asked.body, asked.named) = stored.resolve(&asked.owner, asked.body).await.expect("it is kept");
+        bench.bench.ask(asked).await.expect("an answer");
+        let received = bench.bench.model.received();
+        let sent = String::from_utf8_lossy(&received[3].body);
+        for (path, number) in [("chart.png", 0), ("out/data.csv", 1), ("late.txt", 3)] {
+            let line = format!("file: {path} (file_id: file-otr{number:032x})");
+            assert!(sent.contains(&line), "{line} is not in {sent}");
+        }
+        assert!(!sent.contains("base64"), "{sent}");
     }
 }

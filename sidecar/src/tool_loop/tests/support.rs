@@ -271,6 +271,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
         body: body.to_string().into(),
         named: Named::default(),
         seeds: Vec::new(),
+        dropped: Vec::new(),
         run: Run {
             dialect: Dialect::Native,
             claimed: vec![declaration],

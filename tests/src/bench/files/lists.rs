@@ -79,11 +79,6 @@ impl Sidecar {
         Ok(Connection::open(Target::Unix(self.data.join("sidecar.sock"))).await?)
     }
 
-    /// A call as its Envoy would make it.
-    pub(super) fn call(&self, call: Call) -> Call {
-        call.header("x-otari-hop", HOP_SECRET)
-    }
-
     /// A command of the sidecar's with the same config.
     pub(super) fn command(&self, name: &str) -> Fallible<Command> {
         command(name, &self.config)
@@ -98,12 +93,17 @@ impl Sidecar {
     async fn timed(&self, client: &mut Connection, path: &str, request: usize) -> Fallible<f64> {
         // Spread over all of them, and never the last of a page.
         let number = u64::from(self.rows) * (request as u64 * 7 % 90 + 5) / 100;
-        let call = self.call(Call::get(format!("{path}file-otr{number:032x}")));
+        let call = of_envoy(Call::get(format!("{path}file-otr{number:032x}")));
         let begun = Instant::now();
         let answer = client.send(call).await?;
         let time = seconds(begun.elapsed());
         if answer.status == 200 { Ok(time) } else { Err(answer.text().into()) }
     }
+}
+
+/// A call as the sidecar's Envoy would make it.
+pub(super) fn of_envoy(call: Call) -> Call {
+    call.header("x-otari-hop", HOP_SECRET)
 }
 
 fn write_config(folder: &Path, data: &Path, url: &str) -> Fallible<PathBuf> {

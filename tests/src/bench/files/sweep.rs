@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::lists::Sidecar;
+use super::lists::{Sidecar, of_envoy};
 use super::{hundredth, seconds};
 use crate::stack::Fallible;
 
@@ -41,12 +41,13 @@ pub(super) async fn run(rows: u32) -> Fallible<Value> {
     if !sweep.wait()?.success() {
         return Err("`otari-sidecar sweep` failed".into());
     }
+    let alone = f64::midpoint(before, after);
     Ok(json!({
         "rows": rows,
         "rows_per_s": (f64::from(rows) / time).round(),
-        "uploads_per_s_alone": ((before + after) / 2.0).round(),
+        "uploads_per_s_alone": alone.round(),
         "uploads_per_s_during": during.round(),
-        "uploads_ratio": hundredth(during * 2.0 / (before + after)),
+        "uploads_ratio": hundredth(during / alone),
     }))
 }
 
@@ -57,7 +58,7 @@ async fn uploads(sidecar: &Sidecar, end: impl Future<Output = ()>) -> Fallible<f
     let client = async || -> Fallible<()> {
         let mut connection = sidecar.client().await?;
         loop {
-            let answer = connection.send(sidecar.call(upload())).await?;
+            let answer = connection.send(of_envoy(upload())).await?;
             if answer.status != 200 {
                 return Err(answer.text().into());
             }
@@ -74,7 +75,7 @@ async fn uploads(sidecar: &Sidecar, end: impl Future<Output = ()>) -> Fallible<f
 
 fn upload() -> crate::client::Call {
     let head = "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.bin\"\r\n\r\n";
-    let body = [head.as_bytes(), &[7; UPLOAD_BYTES], b"\r\n--b--\r\n"].concat();
+    let body = [head.as_bytes(), &vec![7; UPLOAD_BYTES], b"\r\n--b--\r\n"].concat();
     crate::client::Call::new(http::Method::POST, "/v1/files")
         .header("content-type", "multipart/form-data; boundary=b")
         .bytes(Bytes::from(body))

@@ -12,9 +12,8 @@ use super::{hundredth, median, seconds, sink};
 use crate::client::Call;
 use crate::stack::{Fallible, Part, Setup, Stack, envoy, eventually, free_address};
 
-/// Bytes of the file.
-const FILE_BYTES: usize = 1 << 30;
-/// Bytes the client sends at once.
+/// The file's size; the client sends a mebibyte at once.
+const FILE_MIB: u16 = 1024;
 const PIECE_BYTES: usize = 1 << 20;
 /// Times each way.
 const ROUNDS: usize = 5;
@@ -39,7 +38,7 @@ pub(super) async fn run() -> Fallible<Value> {
         let gone = Call::new(http::Method::DELETE, format!("/v1/files/{id}")).bearer(stack.key());
         gone.send(stack.address()).await?;
     }
-    let mib = |time: f64| (FILE_BYTES as f64 / f64::from(1 << 20) / time).round();
+    let mib = |time: f64| (f64::from(FILE_MIB) / time).round();
     Ok(json!({
         "upload_ratio": hundredth(median(up)),
         "download_ratio": hundredth(median(down)),
@@ -92,7 +91,7 @@ async fn upload(address: SocketAddr, key: &str) -> Fallible<(f64, Value)> {
          content-type: application/octet-stream\r\n\r\n"
     );
     let mut pieces = vec![Bytes::from(head)];
-    pieces.extend(std::iter::repeat_n(piece, FILE_BYTES / PIECE_BYTES));
+    pieces.extend(std::iter::repeat_n(piece, FILE_MIB.into()));
     pieces.push(format!("\r\n--{BOUNDARY}--\r\n").into());
     let call = Call::new(http::Method::POST, "/v1/files")
         .header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"))
@@ -108,5 +107,9 @@ async fn download(address: SocketAddr, path: &str, key: &str) -> Fallible<f64> {
     let begun = Instant::now();
     let answer = Call::get(path).bearer(key).open(address).await?;
     let bytes = answer.discard().await?;
-    if bytes >= FILE_BYTES as u64 { Ok(seconds(begun.elapsed())) } else { Err(format!("{bytes} bytes came").into()) }
+    if bytes >= u64::from(FILE_MIB) << 20 {
+        Ok(seconds(begun.elapsed()))
+    } else {
+        Err(format!("{bytes} bytes came").into())
+    }
 }
