@@ -63,6 +63,12 @@ pub enum EditorCommand {
         /// The lines; a missing line end is added where one is needed.
         text: String,
     },
+    /// Takes back the last act that changed a file, if nothing else changed it since and it is remembered: the last 64 of a
+    /// session's interpreter are.
+    UndoEdit {
+        /// The file.
+        path: String,
+    },
 }
 
 /// Lines of a file, counted from 1.
@@ -134,7 +140,9 @@ impl ToolInput {
             Self::Python { code } => &[("code", code, limit)],
             Self::Bash { command } => &[("command", command, limit.min(MAX_COMMAND_BYTES))],
             Self::TextEditor(command) => match command {
-                EditorCommand::View { path, .. } => &[("path", path, MAX_PATH_BYTES)],
+                EditorCommand::View { path, .. } | EditorCommand::UndoEdit { path } => {
+                    &[("path", path, MAX_PATH_BYTES)]
+                }
                 EditorCommand::Create { path, text } => {
                     &[("path", path, MAX_PATH_BYTES), ("text of the file", text, limit)]
                 }
@@ -163,7 +171,8 @@ impl EditorCommand {
             EditorReport::Created { .. } => matches!(self, Self::Create { .. }),
             EditorReport::Edited { lines, .. } => {
                 let bytes: usize = lines.iter().flatten().map(|line| line.len() + r#""","#.len()).sum();
-                bytes <= MAX_HUNK_BYTES && matches!(self, Self::StrReplace { .. } | Self::Insert { .. })
+                bytes <= MAX_HUNK_BYTES
+                    && matches!(self, Self::StrReplace { .. } | Self::Insert { .. } | Self::UndoEdit { .. })
             }
         }
     }

@@ -57,7 +57,9 @@ fn edit(command: &EditorCommand, report: Option<EditorReport>, return_code: i32)
         (None, _) if return_code != 0 => return Err(CodeFailure::InvalidInput(REFUSED)),
         (None, EditorCommand::View { .. }) => Edit::Viewed(None),
         (None, EditorCommand::Create { .. }) => Edit::Created { is_file_update: false },
-        (None, EditorCommand::StrReplace { .. } | EditorCommand::Insert { .. }) => Edit::Replaced(None),
+        (None, EditorCommand::StrReplace { .. } | EditorCommand::Insert { .. } | EditorCommand::UndoEdit { .. }) => {
+            Edit::Replaced(None)
+        }
     })
 }
 

@@ -11,6 +11,7 @@ mod limits;
 mod remote;
 mod repl;
 mod start;
+mod undo;
 mod view;
 
 use std::fs::{self, Permissions};

@@ -93,11 +93,7 @@ fn editor(input: &Members<'_>) -> Result<EditorCommand, Failure> {
             let line = line.ok_or_else(|| Failure::malformed("`insert_line` must be a whole number of at least 0"))?;
             EditorCommand::Insert { path: path?, line, text: input.text("new_str")? }
         }
-        "undo_edit" => {
-            return Err(Failure::malformed(
-                "`undo_edit` is not served here: make the opposite edit, or create the file anew",
-            ));
-        }
+        "undo_edit" => EditorCommand::UndoEdit { path: path? },
         _ => return Err(Failure::malformed("`command` must be view, create, str_replace, insert or undo_edit")),
     })
 }

@@ -43,14 +43,16 @@ pub(super) fn execution(bytes: &[u8], input: &ToolInput) -> Result<ExecutionResu
     }
     text(block, "tool_use_id", "result_block.tool_use_id")?;
     let content = object(block, "content", "result_block.content")?;
-    if text(content, "type", "result_block.content.type")?.ends_with("_error") {
+    let kind = optional(content, "type", "result_block.content.type", Value::as_str)?;
+    if kind.is_some_and(|kind| kind.ends_with("_error")) {
         return Err(broken("`result_block.content.type` is an error, which the contract does not have"));
     }
-    let return_code = content.get("return_code").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok());
+    let code = |value: &Value| value.as_i64().and_then(|code| i32::try_from(code).ok());
+    let return_code = optional(content, "return_code", "result_block.content.return_code", code)?;
     Ok(ExecutionResult {
         stdout: stream(content, "stdout", "result_block.content.stdout")?,
         stderr: stream(content, "stderr", "result_block.content.stderr")?,
-        return_code: return_code.ok_or_else(|| missing("result_block.content.return_code"))?,
+        return_code: return_code.unwrap_or_default(),
         files: files(content)?,
         editor: answer.get("editor_report").and_then(|report| editor_report(report, input)),
     })
@@ -64,7 +66,7 @@ fn editor_report(report: &Value, input: &ToolInput) -> Option<EditorReport> {
 
 fn files(content: &Map<String, Value>) -> Result<Vec<ProducedFile>, SandboxError> {
     const NAME: &str = "result_block.content.content";
-    let entries = content.get("content").and_then(Value::as_array).ok_or_else(|| missing(NAME))?;
+    let Some(entries) = optional(content, "content", NAME, Value::as_array)? else { return Ok(Vec::new()) };
     let mut files = Vec::new();
     for entry in entries.iter().take(MAX_FILES) {
         let entry = entry.as_object().ok_or_else(|| missing(NAME))?;
@@ -92,12 +94,20 @@ fn text<'a>(from: &'a Map<String, Value>, key: &str, name: &str) -> Result<&'a s
     from.get(key).and_then(Value::as_str).ok_or_else(|| missing(name))
 }
 
-/// A stream must be there, but may be null.
 fn stream(from: &Map<String, Value>, key: &str, name: &str) -> Result<String, SandboxError> {
+    Ok(optional(from, key, name, Value::as_str)?.unwrap_or_default().to_owned())
+}
+
+/// A member of the payload, each of which has a default in the contract: it may be missing or null, not of another type.
+fn optional<'a, T>(
+    from: &'a Map<String, Value>,
+    key: &str,
+    name: &str,
+    read: impl Fn(&'a Value) -> Option<T>,
+) -> Result<Option<T>, SandboxError> {
     match from.get(key) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Null) => Ok(String::new()),
-        _ => Err(missing(name)),
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| missing(name)),
     }
 }
 
@@ -146,10 +156,14 @@ mod tests {
         grown["result_block"]["content"]["content"].as_array_mut().unwrap().push(json!({"type": "hologram"}));
         assert_eq!(run(&grown).unwrap(), expected);
 
-        let mut silent = good();
-        silent["result_block"]["content"]["stdout"] = Value::Null;
-        silent["result_block"]["content"]["stderr"] = Value::Null;
-        assert_eq!(run(&silent).unwrap().stdout, "");
+        // Each member of the payload has a default.
+        for payload in
+            [json!({}), json!({"type": null, "stdout": null, "stderr": null, "return_code": null, "content": null})]
+        {
+            let mut silent = good();
+            silent["result_block"]["content"] = payload;
+            assert_eq!(run(&silent).unwrap(), ExecutionResult::default());
+        }
     }
 
     #[test]
@@ -176,7 +190,9 @@ mod tests {
             if path.ends_with("/content/content") {
                 *wrong.pointer_mut(path).unwrap() = json!({"canary": 1});
             }
-            for value in [removed, wrong] {
+            // Only what has a default may be missing.
+            let is_payload = parent == "/result_block/content";
+            for value in [Some(wrong), (!is_payload).then_some(removed)].into_iter().flatten() {
                 let error = run(&value).unwrap_err().to_string();
                 assert!(error.contains(key), "{path}: {error}");
                 assert!(!error.contains("canary"), "{error}");

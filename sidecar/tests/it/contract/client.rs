@@ -101,6 +101,8 @@ async fn every_tool_comes_to_what_it_comes_to_without_a_wire() {
     assert_eq!((edited.return_code, edited.editor), (0, Some(report)));
     let inserted = edit(EditorCommand::Insert { path: name(), line: 1, text: text("1.5") }).await;
     assert!(matches!(inserted.editor, Some(EditorReport::Edited { new_start: 2, new_lines: 1, .. })), "{inserted:?}");
+    let undone = edit(EditorCommand::UndoEdit { path: name() }).await;
+    assert!(matches!(undone.editor, Some(EditorReport::Edited { old_lines: 1, new_lines: 0, .. })), "{undone:?}");
     let listed = edit(EditorCommand::View { path: text("."), range: None }).await;
     assert_eq!((listed.stdout.as_str(), listed.editor), ("a.txt\n", Some(EditorReport::Listed { entries: 1 })));
     let failed = edit(EditorCommand::View { path: text("none"), range: None }).await;

@@ -54,6 +54,14 @@ async fn each_tool_answers_in_its_own_block() {
             0,
         ),
         (bash("cat a.txt"), "bash_code_execution_tool_result", "one\n1.5\n2\n", "", 0),
+        (
+            edit(json!({"command": "undo_edit", "path": "a.txt"})),
+            editor,
+            "The last edit of `a.txt`, at line 2, was undone.\n",
+            "",
+            0,
+        ),
+        (bash("cat a.txt"), "bash_code_execution_tool_result", "one\n2\n", "", 0),
         (edit(json!({"command": "view", "path": "none"})), editor, "", "There is no file or directory `none`.\n", 1),
     ];
     for (mut call, kind, stdout, stderr, return_code) in calls {

@@ -1,8 +1,9 @@
 //! Sessions: opened, told of, ended.
 
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
-use super::{assert_refused, serve, serve_with};
+use super::{Served, all_of, assert_refused, serve, serve_with};
 use crate::sandbox::until;
 
 #[tokio::test]
@@ -122,4 +123,38 @@ async fn health_tells_how_full_it_is() {
     let body = health.json();
     assert_eq!((&body["status"], &body["session_count"], &body["max_sessions"]), (&json!("ok"), &json!(1), &json!(7)));
     assert!(body["isolation"].as_str().unwrap().starts_with("namespaces"), "{body}");
+}
+
+#[tokio::test]
+async fn a_stop_lets_calls_end_and_ends_every_session() {
+    let served = serve().await;
+    let session = served.session().await;
+    let running = served.run(&session, "open('begun', 'w').close()\nimport time\ntime.sleep(1)\nprint('done')");
+    let stopping = async {
+        until("the call runs", || workspaces(&served).iter().any(|path| path.join("begun").exists())).await;
+        served.stop.cancel();
+    };
+    let (answer, ()) = tokio::join!(running, stopping);
+    assert_eq!((answer.status, &answer.json()["result_block"]["content"]["stdout"]), (200, &json!("done\n")));
+    let folder = served.stopped().await;
+    assert_eq!(std::fs::read_dir(folder.path().join("data/sandbox/sessions")).unwrap().count(), 0);
+    assert!(!folder.path().join("contract.sock").exists());
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_ever() {
+    let served = serve_with("", "http: {drain_timeout_ms: 100}").await;
+    let session = served.session().await;
+    let body = super::python("open('begun', 'w').close()\nwhile True: pass").to_string();
+    let head = format!("POST {session}/exec HTTP/1.1\r\ncontent-length: {}", body.len());
+    let mut stream = served.raw(&head).await;
+    stream.write_all(body.as_bytes()).await.unwrap();
+    until("the call runs", || workspaces(&served).iter().any(|path| path.join("begun").exists())).await;
+    let folder = served.stopped().await;
+    assert_eq!(all_of(&mut stream).await, "");
+    assert_eq!(std::fs::read_dir(folder.path().join("data/sandbox/sessions")).unwrap().count(), 0);
+}
+
+fn workspaces(served: &Served) -> Vec<std::path::PathBuf> {
+    std::fs::read_dir(served.sessions()).unwrap().map(|entry| entry.unwrap().path()).collect()
 }

@@ -178,6 +178,7 @@ async fn each_tool_is_asked_for_by_its_name_and_with_its_own_input() {
             EditorCommand::Insert { path: path(), line: 0, text: text() },
             json!({"command": "insert", "path": "a", "insert_line": 0, "new_str": "t"}),
         ),
+        editor(EditorCommand::UndoEdit { path: path() }, json!({"command": "undo_edit", "path": "a"})),
     ];
     for (input, _, _) in &asked {
         let ran = sandbox.execute(&session(), &request_of(input.clone(), PATIENCE)).await.unwrap();

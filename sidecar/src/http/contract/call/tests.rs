@@ -49,6 +49,7 @@ fn every_tool_is_read_with_its_input() {
             json!({"command": "str_replace", "path": "a", "old_str": "x"}),
             EditorCommand::StrReplace { path: text("a"), old: text("x"), new: text("") },
         ),
+        (json!({"command": "undo_edit", "path": "a"}), EditorCommand::UndoEdit { path: text("a") }),
         (
             json!({"command": "insert", "path": "a", "insert_line": 0, "new_str": "y"}),
             EditorCommand::Insert { path: text("a"), line: 0, text: text("y") },
@@ -100,6 +101,7 @@ fn what_is_demanded_must_be_there_and_of_its_kind_and_nothing_is_quoted() {
         ("`command`", json!({"command": "canary", "path": "a"})),
         ("`path`", json!({"command": "view"})),
         ("`path`", json!({"command": "view", "path": ""})),
+        ("`path`", json!({"command": "undo_edit"})),
         ("`view_range`", json!({"command": "view", "path": "a", "view_range": [1]})),
         ("`view_range`", json!({"command": "view", "path": "a", "view_range": [0, 1]})),
         ("`view_range`", json!({"command": "view", "path": "a", "view_range": [2, 1]})),
