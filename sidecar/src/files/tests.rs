@@ -3,6 +3,7 @@
 mod contract;
 pub(in crate::files) mod kills;
 mod lists;
+mod properties;
 mod sweeps;
 mod uploads;
 

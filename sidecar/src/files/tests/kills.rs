@@ -190,8 +190,9 @@ async fn kill_and_look(database: &str, store: &str, point: &str, time: u32) -> b
         text.lines().filter_map(|line| line.strip_prefix("child: ")).map(|line| line.split(' ').collect()).collect();
     let clock = TurnedClock::at(SystemClock.now_ms() + 2 * GRACE_MS);
     let files = open(database, store, &clock).await;
-    for _ in 0..2 {
-        let report = Sweeper::new(&files, Metrics::new()).sweep(0).await.unwrap();
+    // Once with a look through the whole store.
+    for distance_ms in [0, i64::MAX] {
+        let report = Sweeper::new(&files, Metrics::new()).sweep(distance_ms).await.unwrap();
         assert_eq!(report.failed, 0, "{report}");
         // What the killed process had taken is taken again when its time is over.
         clock.turn(900_000);
