@@ -32,7 +32,7 @@ use crate::stored::StoredResponses;
 use crate::telemetry::{self, Metrics};
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
-use contract::{Serving, drain};
+use contract::{Embedded, drain};
 
 pub use contract::SandboxDaemon;
 
@@ -113,8 +113,7 @@ pub struct App {
     stored: StoredResponses,
     listener: Listener,
     limits: ListenerLimits,
-    serving: Option<Serving>,
-    embedded: Option<Arc<ProcessSandbox>>,
+    embedded: Option<Embedded>,
     poll: Duration,
     sweep_interval: Option<Duration>,
     drain_timeout: Duration,
@@ -134,20 +133,10 @@ impl App {
             keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
         }
         let Sandbox { backend: sandbox, embedded } = build_sandbox(config, &parts).await?;
-        let basis = PolicyBasis {
-            default_executor: config.code_execution_executor,
-            sandbox_available: sandbox.is_some(),
-            allowed_images: config.sandbox.allowed_images.clone(),
-            withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
-            max_age: config.policy.max_age,
-        };
+        let basis = policy_basis(config, sandbox.is_some());
         let policy = PolicyHolder::start(repository.clone(), Arc::clone(&parts.clock), basis).await?;
         let (requests, background) = (TaskTracker::new(), TaskTracker::new());
-        let target = match &config.model_url {
-            Some(url) => ModelTarget::Url(url.clone()),
-            None => ModelTarget::Unix(config.model_socket()),
-        };
-        let models = ModelClient::new(target, config.upstream).map_err(AppError::Models)?;
+        let models = model_client(config)?;
         let reaper = sandbox.as_ref().map(|sandbox| {
             let (reaper, work) = Reaper::new(Arc::clone(sandbox), config.sandbox.max_sessions_per_workspace);
             background.spawn(work);
@@ -189,19 +178,8 @@ impl App {
             clock: parts.clock,
             ids: parts.ids,
         });
-        let limits = ListenerLimits {
-            max_connections: config.http.max_connections,
-            header_timeout: config.http.header_timeout,
-            stall_timeout: None,
-        };
-        let serving = match (&config.sandbox.serve, &embedded) {
-            (Some(serve), Some(sandbox)) => {
-                let (sandbox, ids) = (Arc::clone(sandbox), Arc::clone(&services.ids));
-                let bodies = services.bodies.clone();
-                Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?)
-            }
-            _ => None,
-        };
+        let limits = contract::listener_limits(&config.http, None);
+        let embedded = Embedded::build(config, embedded, &services, &requests).await?;
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
         let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
         Ok(Self {
@@ -209,7 +187,6 @@ impl App {
             stored,
             listener,
             limits,
-            serving,
             embedded,
             poll,
             sweep_interval,
@@ -237,10 +214,13 @@ impl App {
         }
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
-        if let Some(serving) = self.serving {
-            tracing::info!(address = %serving.address(), "serving the sandbox by contract v1");
-            self.background.spawn(serving.serve(ending.clone()));
-        }
+        let sandbox = self.embedded.map(|Embedded { sandbox, serving }| {
+            if let Some(serving) = serving {
+                tracing::info!(address = %serving.address(), "serving the sandbox by contract v1");
+                self.background.spawn(serving.serve(ending.clone()));
+            }
+            sandbox
+        });
         stop.await;
         drain(&self.requests, &ending, self.drain_timeout).await;
         // With the last request went the last handle on the reaper; it ends when every session is destroyed.
@@ -248,7 +228,7 @@ impl App {
         if tokio::time::timeout(self.drain_timeout, self.background.wait()).await.is_err() {
             tracing::error!("http.drain_timeout_ms is over: sandbox sessions may be left");
         }
-        if let Some(sandbox) = self.embedded {
+        if let Some(sandbox) = sandbox {
             sandbox.shut().await;
         }
         repository.close().await;
@@ -311,6 +291,24 @@ fn attachments(config: &Config, parts: &Parts, files: Option<Files>) -> Attachme
     let extraction = config.files.as_ref().and_then(|files| files.extraction);
     let extractor = extraction.map(|limits| Extractor::new(parts.program.clone(), limits));
     Attachments { files, extractor, limits }
+}
+
+fn policy_basis(config: &Config, sandbox_available: bool) -> PolicyBasis {
+    PolicyBasis {
+        default_executor: config.code_execution_executor,
+        sandbox_available,
+        allowed_images: config.sandbox.allowed_images.clone(),
+        withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
+        max_age: config.policy.max_age,
+    }
+}
+
+fn model_client(config: &Config) -> Result<ModelClient, AppError> {
+    let target = match &config.model_url {
+        Some(url) => ModelTarget::Url(url.clone()),
+        None => ModelTarget::Unix(config.model_socket()),
+    };
+    ModelClient::new(target, config.upstream).map_err(AppError::Models)
 }
 
 /// Where code runs.

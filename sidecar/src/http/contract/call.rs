@@ -89,7 +89,7 @@ fn editor(input: &Members<'_>) -> Result<EditorCommand, Failure> {
             EditorCommand::StrReplace { path: path?, old: input.filled("old_str")?, new: new.unwrap_or_default() }
         }
         "insert" => {
-            let line = input.get("insert_line").and_then(|line| whole(line)).and_then(|line| u32::try_from(line).ok());
+            let line = input.get("insert_line").and_then(whole).and_then(|line| u32::try_from(line).ok());
             let line = line.ok_or_else(|| Failure::malformed("`insert_line` must be a whole number of at least 0"))?;
             EditorCommand::Insert { path: path?, line, text: input.text("new_str")? }
         }

@@ -56,7 +56,9 @@ pub(super) fn kill_starting(bwrap: &Process) {
         let still = stands(bwrap.pid());
         bwrap.signal(Signal::STOP);
         let started = below(bwrap.pid());
-        started.iter().for_each(|process| process.signal(Signal::KILL));
+        for process in &started {
+            process.signal(Signal::KILL);
+        }
         let seen: Vec<Pid> = started.iter().map(Process::pid).collect();
         if still && before.as_ref() == Some(&seen) {
             break;

@@ -15,7 +15,7 @@ async fn names(served: &Served, session: &str, query: &str) -> Vec<String> {
 async fn a_file_comes_out_as_it_went_in() {
     let served = serve().await;
     let session = served.session().await;
-    let long: Vec<u8> = (0..3_000_000u32).flat_map(|number| number.to_le_bytes()).take(5_000_001).collect();
+    let long: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).take(5_000_001).collect();
     for (path, content) in [
         ("a b é.csv", &b"x,y\n"[..]),
         ("deep/er/long.bin", &long),
