@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::{AppError, Parts, build_sandbox, make_data_dir};
 use crate::config::{Config, HttpConfig, ListenAddress, ServeConfig};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
-use crate::http::{BodyBudget, Contract, Services, Times};
+use crate::http::{BodyBudget, Contract, ContractTimes, Services};
 use crate::ids::IdSource;
 use crate::sandbox::process::ProcessSandbox;
 
@@ -37,7 +37,7 @@ impl Serving {
             .await
             .map_err(|source| AppError::Serve { address: serve.address.clone(), source })?;
         let limits = listener_limits(http, Some(http.body_timeout));
-        let times = Times { silence: http.body_timeout, deadline: http.body_deadline };
+        let times = ContractTimes { silence: http.body_timeout, deadline: http.body_deadline };
         let contract = Contract::new(sandbox, serve.token.clone(), times, bodies, ids, requests.clone());
         Ok(Self { listener, limits, contract, requests })
     }
