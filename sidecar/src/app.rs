@@ -32,7 +32,7 @@ use crate::stored::StoredResponses;
 use crate::telemetry::{self, Metrics};
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
-use contract::{Embedded, drain};
+use contract::{Serving, drain};
 
 pub use contract::SandboxDaemon;
 
@@ -113,7 +113,8 @@ pub struct App {
     stored: StoredResponses,
     listener: Listener,
     limits: ListenerLimits,
-    embedded: Option<Embedded>,
+    serving: Option<Serving>,
+    embedded: Option<Arc<ProcessSandbox>>,
     poll: Duration,
     sweep_interval: Option<Duration>,
     drain_timeout: Duration,
@@ -136,7 +137,7 @@ impl App {
         let basis = policy_basis(config, sandbox.is_some());
         let policy = PolicyHolder::start(repository.clone(), Arc::clone(&parts.clock), basis).await?;
         let (requests, background) = (TaskTracker::new(), TaskTracker::new());
-        let models = model_client(config)?;
+        let models = ModelClient::new(model_target(config), config.upstream).map_err(AppError::Models)?;
         let reaper = sandbox.as_ref().map(|sandbox| {
             let (reaper, work) = Reaper::new(Arc::clone(sandbox), config.sandbox.max_sessions_per_workspace);
             background.spawn(work);
@@ -155,9 +156,7 @@ impl App {
             memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
-        let listener = Listener::bind(&config.sidecar_listen)
-            .await
-            .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
+        let listener = bind(&config.sidecar_listen).await?;
         let services = Arc::new(Services {
             filter_config: config.filter_config(&hop_secret),
             hop_secret,
@@ -178,15 +177,15 @@ impl App {
             clock: parts.clock,
             ids: parts.ids,
         });
-        let limits = contract::listener_limits(&config.http, None);
-        let embedded = Embedded::build(config, embedded, &services, &requests).await?;
+        let serving = serving(config, embedded.as_ref(), &services, &requests).await?;
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
         let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
         Ok(Self {
             services,
             stored,
             listener,
-            limits,
+            limits: listener_limits(config),
+            serving,
             embedded,
             poll,
             sweep_interval,
@@ -214,13 +213,10 @@ impl App {
         }
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
-        let sandbox = self.embedded.map(|Embedded { sandbox, serving }| {
-            if let Some(serving) = serving {
-                tracing::info!(address = %serving.address(), "serving the sandbox by contract v1");
-                self.background.spawn(serving.serve(ending.clone()));
-            }
-            sandbox
-        });
+        if let Some(serving) = self.serving {
+            tracing::info!(address = %serving.address(), "serving the sandbox by contract v1");
+            self.background.spawn(serving.serve(ending.clone()));
+        }
         stop.await;
         drain(&self.requests, &ending, self.drain_timeout).await;
         // With the last request went the last handle on the reaper; it ends when every session is destroyed.
@@ -228,12 +224,53 @@ impl App {
         if tokio::time::timeout(self.drain_timeout, self.background.wait()).await.is_err() {
             tracing::error!("http.drain_timeout_ms is over: sandbox sessions may be left");
         }
-        if let Some(sandbox) = sandbox {
+        if let Some(sandbox) = self.embedded {
             sandbox.shut().await;
         }
         repository.close().await;
         tracing::info!("stopped");
     }
+}
+
+async fn bind(address: &ListenAddress) -> Result<Listener, AppError> {
+    Listener::bind(address).await.map_err(|source| AppError::Listen { address: address.clone(), source })
+}
+
+fn listener_limits(config: &Config) -> ListenerLimits {
+    ListenerLimits {
+        max_connections: config.http.max_connections,
+        header_timeout: config.http.header_timeout,
+        stall_timeout: None,
+    }
+}
+
+fn policy_basis(config: &Config, sandbox_available: bool) -> PolicyBasis {
+    PolicyBasis {
+        default_executor: config.code_execution_executor,
+        sandbox_available,
+        allowed_images: config.sandbox.allowed_images.clone(),
+        withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
+        max_age: config.policy.max_age,
+    }
+}
+
+fn model_target(config: &Config) -> ModelTarget {
+    match &config.model_url {
+        Some(url) => ModelTarget::Url(url.clone()),
+        None => ModelTarget::Unix(config.model_socket()),
+    }
+}
+
+/// The contract's server, if the config wants one and there is a sandbox of our own behind it.
+async fn serving(
+    config: &Config,
+    embedded: Option<&Arc<ProcessSandbox>>,
+    services: &Services,
+    requests: &TaskTracker,
+) -> Result<Option<Serving>, AppError> {
+    let (Some(serve), Some(sandbox)) = (&config.sandbox.serve, embedded) else { return Ok(None) };
+    let (sandbox, ids, bodies) = (Arc::clone(sandbox), Arc::clone(&services.ids), services.bodies.clone());
+    Ok(Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?))
 }
 
 /// Opens the database of this config and makes the default owner. The first key is made by who serves, not by commands
@@ -291,24 +328,6 @@ fn attachments(config: &Config, parts: &Parts, files: Option<Files>) -> Attachme
     let extraction = config.files.as_ref().and_then(|files| files.extraction);
     let extractor = extraction.map(|limits| Extractor::new(parts.program.clone(), limits));
     Attachments { files, extractor, limits }
-}
-
-fn policy_basis(config: &Config, sandbox_available: bool) -> PolicyBasis {
-    PolicyBasis {
-        default_executor: config.code_execution_executor,
-        sandbox_available,
-        allowed_images: config.sandbox.allowed_images.clone(),
-        withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
-        max_age: config.policy.max_age,
-    }
-}
-
-fn model_client(config: &Config) -> Result<ModelClient, AppError> {
-    let target = match &config.model_url {
-        Some(url) => ModelTarget::Url(url.clone()),
-        None => ModelTarget::Unix(config.model_socket()),
-    };
-    ModelClient::new(target, config.upstream).map_err(AppError::Models)
 }
 
 /// Where code runs.

@@ -5,6 +5,7 @@
 //! stops half-way leaves a whole file, or something the sweep can tell by its row.
 
 mod id;
+mod kill_point;
 pub mod name;
 mod record;
 mod store;
@@ -214,10 +215,12 @@ impl Files {
             if !inside.repository.delete_file(&owner, id.as_str()).await? {
                 return Err(FilesError::NotFound);
             }
+            kill_point::reached("deleted");
             if let Err(error) = inside.store.delete(&id).await {
                 let error = telemetry::chain(&error);
                 tracing::warn!(file = id.as_str(), error, "a deleted file's blob stays until the sweep");
             }
+            kill_point::reached("blob deleted");
             Ok(())
         });
         deletion.await.unwrap_or_else(|_| Err(StoreError::Stopped.into()))

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::{AppError, Parts, build_sandbox, make_data_dir};
 use crate::config::{Config, HttpConfig, ListenAddress, ServeConfig};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
-use crate::http::{BodyBudget, Contract, ContractTimes, Services};
+use crate::http::{BodyBudget, Contract, ContractTimes};
 use crate::ids::IdSource;
 use crate::sandbox::process::ProcessSandbox;
 
@@ -36,7 +36,11 @@ impl Serving {
         let listener = Listener::bind(&serve.address)
             .await
             .map_err(|source| AppError::Serve { address: serve.address.clone(), source })?;
-        let limits = listener_limits(http, Some(http.body_timeout));
+        let limits = ListenerLimits {
+            max_connections: http.max_connections,
+            header_timeout: http.header_timeout,
+            stall_timeout: Some(http.body_timeout),
+        };
         let times = ContractTimes { silence: http.body_timeout, deadline: http.body_deadline };
         let contract = Contract::new(sandbox, serve.token.clone(), times, bodies, ids, requests.clone());
         Ok(Self { listener, limits, contract, requests })
@@ -51,39 +55,6 @@ impl Serving {
     pub(super) async fn serve(self, ending: Ending) {
         self.listener.serve(self.contract.router(), self.limits, ending, self.requests).await;
     }
-}
-
-/// The embedded sandbox of a gateway, and what serves it to others.
-#[derive(Debug)]
-pub(super) struct Embedded {
-    pub(super) sandbox: Arc<ProcessSandbox>,
-    pub(super) serving: Option<Serving>,
-}
-
-impl Embedded {
-    /// Listens if there is a sandbox and the config says so; serves nothing yet.
-    pub(super) async fn build(
-        config: &Config,
-        sandbox: Option<Arc<ProcessSandbox>>,
-        services: &Services,
-        requests: &TaskTracker,
-    ) -> Result<Option<Self>, AppError> {
-        let Some(sandbox) = sandbox else { return Ok(None) };
-        let serving = match &config.sandbox.serve {
-            Some(serve) => {
-                let (ids, bodies) = (Arc::clone(&services.ids), services.bodies.clone());
-                let sandbox = Arc::clone(&sandbox);
-                Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?)
-            }
-            None => None,
-        };
-        Ok(Some(Self { sandbox, serving }))
-    }
-}
-
-/// The limits of a listener. Where Envoy does not stand before it, a client that does not read is ours to give up.
-pub(super) fn listener_limits(http: &HttpConfig, stall_timeout: Option<Duration>) -> ListenerLimits {
-    ListenerLimits { max_connections: http.max_connections, header_timeout: http.header_timeout, stall_timeout }
 }
 
 /// The embedded sandbox alone: no database, no Envoy, no keys.

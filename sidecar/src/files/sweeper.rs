@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::store::{Listed, SHARDS, UnfinishedUpload};
-use super::{FileId, Files, FilesError, Inside, StoreError};
+use super::{FileId, Files, FilesError, Inside, StoreError, kill_point};
 use crate::repository::{DueFiles, GRACE_MS};
 use crate::telemetry::{self, Metrics};
 
@@ -108,6 +108,7 @@ impl Sweeper {
     async fn sweep_rows(&self, report: &mut SweepReport) -> Result<(), FilesError> {
         for _ in 0..MAX_BATCHES {
             let retired = self.inside.repository.retire_due_files(BATCH).await?;
+            kill_point::reached("retired");
             let expired = retired.iter().filter(|file| file.was_stored).count() as u64;
             let abandoned = (retired.len() as u64).saturating_sub(expired);
             let ids = retired.into_iter().map(|file| file.id).collect::<Vec<_>>();
@@ -122,6 +123,7 @@ impl Sweeper {
         }
         for _ in 0..MAX_BATCHES {
             let ids = self.inside.repository.claim_deleted_files(BATCH).await?;
+            kill_point::reached("claimed");
             if ids.is_empty() {
                 break;
             }
@@ -139,6 +141,7 @@ impl Sweeper {
     async fn remove(&self, ids: Vec<String>, report: &mut SweepReport) -> Result<(), FilesError> {
         let files: Vec<FileId> = ids.iter().filter_map(|id| FileId::parse(id)).collect();
         let failed = self.inside.store.delete_many(&files).await;
+        kill_point::reached("blobs removed");
         for (id, error) in &failed {
             tell(report, id, error);
         }
@@ -154,6 +157,7 @@ impl Sweeper {
         }
         for _ in 0..SHARDS {
             let Some(shard) = self.inside.repository.take_shard(SHARDS, distance_ms).await? else { break };
+            kill_point::reached("shard taken");
             if shard == 0 {
                 self.sweep_unfinished(report).await?;
             }
@@ -161,7 +165,10 @@ impl Sweeper {
             while let Some(page) = pages.next().await {
                 for listed in self.unknown(page?).await? {
                     match self.inside.store.delete_listed(&listed).await {
-                        Ok(()) => report.unknown = report.unknown.saturating_add(1),
+                        Ok(()) => {
+                            kill_point::reached("unknown removed");
+                            report.unknown = report.unknown.saturating_add(1);
+                        }
                         Err(error) => tell(report, &listed.id, &error),
                     }
                 }
@@ -182,7 +189,10 @@ impl Sweeper {
         };
         for upload in unfinished {
             match self.inside.store.abort_unfinished(&upload).await {
-                Ok(()) => report.unfinished = report.unfinished.saturating_add(1),
+                Ok(()) => {
+                    kill_point::reached("unfinished aborted");
+                    report.unfinished = report.unfinished.saturating_add(1);
+                }
                 Err(error) => tell(report, &upload.id, &error),
             }
         }

@@ -1,7 +1,9 @@
 //! On real databases and a real folder, with a clock that the test turns.
 
 mod contract;
+pub(in crate::files) mod kills;
 mod lists;
+mod properties;
 mod sweeps;
 mod uploads;
 
@@ -98,7 +100,16 @@ pub(super) fn new(filename: &str) -> NewFile {
     }
 }
 
-/// Bytes that are not all alike, so that a part in the wrong place shows.
+/// Bytes that are not all alike, so that a part in the wrong place shows: blocks that begin with their number.
 pub(super) fn some_bytes(length: usize) -> Vec<u8> {
-    (0..length).map(|at| u8::try_from((at * 31 + at / 997) % 251).unwrap()).collect()
+    const BLOCK: usize = 997;
+    let block: Vec<u8> = (0..BLOCK).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    let mut bytes = Vec::with_capacity(length + BLOCK);
+    while bytes.len() < length {
+        let number = u32::try_from(bytes.len() / BLOCK).unwrap();
+        bytes.extend_from_slice(&number.to_be_bytes());
+        bytes.extend_from_slice(&block[4..]);
+    }
+    bytes.truncate(length);
+    bytes
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::id::FileId;
 use super::record::{FileRecord, NewFile};
 use super::store::{BlobWriter, StoreError};
-use super::{FilesError, Inside};
+use super::{FilesError, Inside, kill_point};
 use crate::repository::{Expiry, StoredFile};
 use crate::telemetry;
 
@@ -85,6 +85,7 @@ impl Upload {
             let counted =
                 writing.inside.repository.begin_file(&writing.owner, writing.id.as_str(), writing.inside.quota());
             let counted = counted.await.map_err(FilesError::from).and_then(|counted| writing.inside.counted(counted));
+            kill_point::reached("begun");
             let go_on = counted.is_ok();
             // If nobody waits for it, the channel of pieces is closed as well, and the task gives up by itself.
             drop(made.send(counted));
@@ -183,6 +184,7 @@ impl Writing {
     async fn reserve(&mut self, more: u64) -> Result<(), FilesError> {
         let (owner, id, quota) = (&self.owner, self.id.as_str(), self.inside.quota());
         self.inside.counted(self.inside.repository.reserve_file(owner, id, more, quota).await?)?;
+        kill_point::reached("reserved");
         self.reserved = self.reserved.saturating_add(more);
         Ok(())
     }
@@ -206,6 +208,7 @@ impl Writing {
 
     async fn store(&mut self, new: NewFile) -> Result<FileRecord, FilesError> {
         self.blob.commit().await?;
+        kill_point::reached("committed");
         let sha256 = hex(&std::mem::take(&mut self.hash).finalize());
         let retention = self.inside.limits.retention.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
         let expires = match (new.expires_at_ms, retention) {
@@ -224,6 +227,7 @@ impl Writing {
         let (repository, quota) = (&self.inside.repository, self.inside.quota());
         let stored = repository.store_file(&self.owner, self.id.as_str(), &stored, self.reserved, quota);
         let (counted, created_at_ms) = stored.await?;
+        kill_point::reached("stored");
         self.inside.counted(counted)?;
         Ok(FileRecord {
             id: self.id.as_str().to_owned(),
@@ -242,6 +246,7 @@ impl Writing {
     async fn give_up(self) {
         let id = self.id.as_str();
         let abandoned = self.inside.repository.abandon_file(id).await;
+        kill_point::reached("abandoned");
         if let Err(error) = &abandoned {
             let error = telemetry::chain(error);
             tracing::warn!(file = id, error, "the row of an upload that was given up stays until the sweep");
@@ -255,6 +260,7 @@ impl Writing {
             tracing::warn!(file = id, error, "the blob of an upload that was given up stays until the sweep");
             return;
         }
+        kill_point::reached("aborted");
         if abandoned.is_ok()
             && let Err(error) = self.inside.repository.forget_files(&[id]).await
         {

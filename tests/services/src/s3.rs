@@ -12,9 +12,10 @@ pub const ACCESS_KEY: &str = "an-access-key";
 /// The secret of that key.
 pub const SECRET_KEY: &str = "a-secret-key-that-no-log-shows";
 
-/// Buckets that are open to all, for tests of a client that brings no signature of this kind.
-const OPEN_BUCKETS: u32 = 8;
-
+/// The bucket that takes signatures.
+const BUCKET: &str = "bucket";
+/// The bucket that is open to all, for tests of a client that brings no signature of this kind.
+const OPEN_BUCKET: &str = "open";
 /// Where its parts listen; the first two are of interest to us.
 const PORTS: [&str; 8] = [
     "s3.port",
@@ -50,27 +51,31 @@ impl S3 {
         format!("http://{}", self.address)
     }
 
-    /// Where whoever asks is nobody, whatever they say of themselves: see [`Self::open_bucket`].
+    /// Where whoever asks is nobody, whatever they say of themselves: see [`Self::open_place`].
     pub fn open_endpoint(&self) -> Fallible<String> {
         Ok(format!("http://{}", doorman::open(self.address)?))
     }
 
-    /// A new, empty bucket.
-    pub fn bucket(&self) -> Fallible<String> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        self.made(format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed)))
+    /// A bucket, and a prefix in it under which there is nothing.
+    pub fn place(&self) -> Fallible<String> {
+        self.place_in(BUCKET)
     }
 
-    /// A new, empty bucket that is open to all.
-    pub fn open_bucket(&self) -> Fallible<String> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        if number < OPEN_BUCKETS { self.made(format!("open-{number}")) } else { Err("no more open buckets".into()) }
+    /// The same in a bucket that is open to all.
+    pub fn open_place(&self) -> Fallible<String> {
+        self.place_in(OPEN_BUCKET)
     }
 
-    fn made(&self, name: String) -> Fallible<String> {
-        let answer = tell(self.filer, &format!("POST /buckets/{name}/ HTTP/1.1"), "")?;
-        if answer.starts_with("HTTP/1.1 201") { Ok(name) } else { Err(answer.into()) }
+    // A bucket of its own for everybody would be a set of volumes for everybody.
+    fn place_in(&self, bucket: &str) -> Fallible<String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let answer = tell(self.filer, &format!("POST /buckets/{bucket}/ HTTP/1.1"), "")?;
+        // Made, or there already.
+        if answer.starts_with("HTTP/1.1 201") || answer.starts_with("HTTP/1.1 409") {
+            Ok(format!("{bucket}/place-{}", COUNT.fetch_add(1, Ordering::Relaxed)))
+        } else {
+            Err(answer.into())
+        }
     }
 
     fn start() -> Fallible<Self> {
@@ -82,7 +87,7 @@ impl S3 {
         let [address, filer, ..] = ports[..] else { return Err("too few ports".into()) };
         let mut command = spawner::leashed(&program);
         // It tells its makers how it is used unless it is told not to.
-        command.args(["server", "-ip=127.0.0.1", "-master.telemetry=false", "-filer", "-s3", "-volume.max=20"]);
+        command.args(["server", "-ip=127.0.0.1", "-master.telemetry=false", "-filer", "-s3", "-volume.max=100"]);
         command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=256"]);
         command.arg(format!("-dir={}", folder.display())).arg(format!("-s3.config={}", config.display()));
         for (name, port) in PORTS.iter().zip(&ports) {
@@ -100,14 +105,11 @@ impl S3 {
 }
 
 fn identities() -> String {
-    let open =
-        (0..OPEN_BUCKETS).flat_map(|number| ["Read", "Write", "List"].map(|action| format!("{action}:open-{number}")));
-    let open: Vec<_> = open.map(|action| format!("{action:?}")).collect();
+    let open = ["Read", "Write", "List"].map(|action| format!("\"{action}:{OPEN_BUCKET}\"")).join(", ");
     format!(
         r#"{{"identities": [
             {{"name": "otari", "actions": ["Admin"],
               "credentials": [{{"accessKey": "{ACCESS_KEY}", "secretKey": "{SECRET_KEY}"}}]}},
-            {{"name": "anonymous", "actions": [{}]}}]}}"#,
-        open.join(", ")
+            {{"name": "anonymous", "actions": [{open}]}}]}}"#
     )
 }

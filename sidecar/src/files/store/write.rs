@@ -10,6 +10,7 @@ use object_store::{MultipartUpload, ObjectStoreExt as _, PutPayload};
 use tokio::task::JoinHandle;
 
 use super::super::id::FileId;
+use super::super::kill_point;
 use super::{FileStore, StoreError};
 
 /// Parts on their way at once, while the next one fills.
@@ -91,6 +92,7 @@ impl BlobWriter {
     async fn send_part(&mut self) -> Result<(), StoreError> {
         if self.multipart.is_none() {
             self.multipart = Some(self.store.store.put_multipart(&self.store.key(&self.id)).await?);
+            kill_point::reached("in parts");
         }
         self.settle(PARTS_IN_FLIGHT.saturating_sub(1)).await?;
         let payload = self.take_payload();
@@ -108,6 +110,7 @@ impl BlobWriter {
                 let done = oldest.await;
                 drop(self.in_flight.pop_front());
                 done.map_err(|_| StoreError::Stopped)??;
+                kill_point::reached("part sent");
             }
         }
         Ok(())

@@ -27,7 +27,7 @@ fn target(url: &str, options: &[(&str, &str)]) -> StoreTarget {
 
 pub(super) fn on_s3() -> StoreTarget {
     let server = S3::shared().unwrap();
-    let (url, endpoint) = (format!("s3://{}/some/prefix", server.bucket().unwrap()), server.endpoint());
+    let (url, endpoint) = (format!("s3://{}/some/prefix", server.place().unwrap()), server.endpoint());
     let keys = [("access_key_id", s3::ACCESS_KEY), ("secret_access_key", s3::SECRET_KEY)];
     target(&url, &[("endpoint", endpoint.as_str()), ("region", "us-east-1"), ("allow_http", "true"), keys[0], keys[1]])
 }
@@ -72,7 +72,7 @@ async fn s3_keeps_the_contract() {
 #[tokio::test]
 async fn googles_client_keeps_the_contract() {
     let server = S3::shared().unwrap();
-    file_store_contract(&on_google(&server.open_endpoint().unwrap(), &server.open_bucket().unwrap())).await;
+    file_store_contract(&on_google(&server.open_endpoint().unwrap(), &server.open_place().unwrap())).await;
 }
 
 #[tokio::test]

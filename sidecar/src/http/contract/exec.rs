@@ -49,12 +49,12 @@ struct Outcome<'a> {
     stdout: &'a str,
     stderr: &'a str,
     return_code: i32,
-    content: Vec<Named<'a>>,
+    content: Vec<Produced<'a>>,
 }
 
 /// A file that the call itself named: a figure. Its id is its path, by which it is asked for.
 #[derive(Serialize)]
-struct Named<'a> {
+struct Produced<'a> {
     r#type: &'static str,
     file_id: &'a str,
     filename: &'a str,
@@ -78,7 +78,7 @@ pub(super) async fn execute(contract: &Contract, id: &SessionId, request: Reques
     let call_id = &request.call_id;
     let answer = Answer {
         tool_use_id: call_id,
-        result_block: Block { r#type: call.tool.result_type(), tool_use_id: call_id, content: outcome(&result) },
+        result_block: Block { r#type: call.tool.result_type(), tool_use_id: call_id, content: content(&result) },
         execution_time_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         timeout_seconds: granted,
         isolation: contract.isolation(),
@@ -87,13 +87,13 @@ pub(super) async fn execute(contract: &Contract, id: &SessionId, request: Reques
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-fn outcome(result: &ExecutionResult) -> Outcome<'_> {
-    let named = |name| Named { r#type: "code_execution_output", file_id: name, filename: name };
+fn content(result: &ExecutionResult) -> Outcome<'_> {
+    let file = |name| Produced { r#type: "code_execution_output", file_id: name, filename: name };
     Outcome {
         r#type: "code_execution_result",
         stdout: &result.stdout,
         stderr: &result.stderr,
         return_code: result.return_code,
-        content: result.files.iter().map(|produced| named(produced.name.as_str())).collect(),
+        content: result.files.iter().map(|produced| file(produced.name.as_str())).collect(),
     }
 }

@@ -94,7 +94,7 @@ async fn json_that_is_huge_or_deep_costs_nothing() {
     assert_eq!(served.call("POST", &exec).body(tolerated).send().await.status, 200);
     let ones = format!("{{\"a\":[{}1]}}", "1,".repeat(1_000_000));
     assert_refused(&served.call("POST", &exec).body(ones).send().await, 422, "`tool`");
-    let members: Vec<_> = (0..100_000).map(|number| format!("\"m{number}\":1,")).collect();
+    let members: Vec<String> = (0..100_000).map(|number| format!("\"m{number}\":1,")).collect();
     let members = members.concat();
     assert_refused(&served.call("POST", &exec).body(format!("{{{members}\"a\":1}}")).send().await, 422, "members");
     assert_refused(&served.call("POST", &exec).body("x".repeat(20 << 20)).send().await, 413, "longer than");
