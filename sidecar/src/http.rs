@@ -43,7 +43,7 @@ use crate::upstream::ModelClient;
 use fetch::BodyLimits;
 
 pub use budget::BodyBudget;
-pub use contract::{Contract, Times};
+pub use contract::{Contract, ContractTimes};
 pub use refusal::Refusal;
 
 /// The parts that answer requests.

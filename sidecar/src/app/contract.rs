@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::{AppError, Parts, build_sandbox, make_data_dir};
 use crate::config::{Config, HttpConfig, ListenAddress, ServeConfig};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
-use crate::http::{BodyBudget, Contract, Times};
+use crate::http::{BodyBudget, Contract, ContractTimes};
 use crate::ids::IdSource;
 use crate::sandbox::process::ProcessSandbox;
 
@@ -41,7 +41,7 @@ impl Serving {
             header_timeout: http.header_timeout,
             stall_timeout: Some(http.body_timeout),
         };
-        let times = Times { silence: http.body_timeout, deadline: http.body_deadline };
+        let times = ContractTimes { silence: http.body_timeout, deadline: http.body_deadline };
         let contract = Contract::new(sandbox, serve.token.clone(), times, bodies, ids, requests.clone());
         Ok(Self { listener, limits, contract, requests })
     }

@@ -32,6 +32,8 @@ pub enum Kind {
     Listener,
     /// An absolute `http://` or `https://` URL.
     Url,
+    /// Such a URL, or `unix:` and a path.
+    Server,
     /// The name of an environment variable that holds a secret. Its value is never shown: people paste the secret itself.
     EnvName,
     /// The name of an HTTP header.
@@ -57,6 +59,9 @@ impl Kind {
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Address => "an IP address and a port, such as 127.0.0.1:8080".to_owned(),
             Self::Listener => "unix:/path/to.sock, or an IP address and a port, such as 127.0.0.1:8081".to_owned(),
+            Self::Server => {
+                "an http:// or https:// URL without user, query or fragment, or unix:/path/to.sock".to_owned()
+            }
             Self::Url => "an http:// or https:// URL without user, query or fragment".to_owned(),
             Self::EnvName => "the name of an environment variable (A-Z, 0-9 and _) that holds the secret".to_owned(),
             Self::Path => "the path of a file".to_owned(),
@@ -107,8 +112,8 @@ keys! {
         "A snapshot not confirmed for this long no longer counts: code requests then go to the sidecar, or are refused.";
     SANDBOX_BACKEND: "sandbox.backend", Kind::Choice(&["embedded", "http", "none"]), Some("embedded"),
         "Where code runs: processes of this host, a contract-v1 server, or nowhere.";
-    SANDBOX_URL: "sandbox.url", Kind::Url, None,
-        "With `http`: base URL of the contract-v1 server.";
+    SANDBOX_URL: "sandbox.url", Kind::Server, None,
+        "With `http`: base URL of the contract-v1 server, or the Unix socket that it listens on.";
     SANDBOX_TOKEN_ENV: "sandbox.token_env", Kind::EnvName, None,
         "With `http`: environment variable with the bearer token for that server.";
     SANDBOX_CONNECT_TIMEOUT_MS: "sandbox.connect_timeout_ms", Kind::Integer(10, 60_000), Some("5000"),

@@ -157,6 +157,15 @@ impl<'a> Reader<'a> {
         self.parsed(key, plain_url)
     }
 
+    /// A URL, or `unix:` and an absolute path; it may be unset.
+    pub(super) fn server(&mut self, key: &Key) -> Option<String> {
+        self.parsed(key, |text| match text.strip_prefix("unix:") {
+            Some("") => None,
+            Some(path) => Some(format!("unix:{}", std::path::absolute(path).ok()?.display())),
+            None => plain_url(text),
+        })
+    }
+
     /// The secret in the environment variable that this key names.
     pub(super) fn secret(&mut self, key: &Key) -> Option<super::Secret> {
         let name = self.env_name(key)?;

@@ -21,7 +21,7 @@ const IMAGE_MAX_CHARS: usize = 255;
 /// Reads it. Everything is looked at, whatever the backend.
 pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path, identity: &IdentityConfig) -> SandboxConfig {
     let backend = reader.choice(&keys::SANDBOX_BACKEND);
-    let url = reader.url(&keys::SANDBOX_URL);
+    let url = reader.server(&keys::SANDBOX_URL);
     let token = reader.secret(&keys::SANDBOX_TOKEN_ENV);
     if backend == "http" {
         if !reader.is_set(&keys::SANDBOX_URL) {

@@ -47,7 +47,7 @@ const MAX_UPLOADS: usize = 16;
 pub struct Contract {
     sandbox: Arc<ProcessSandbox>,
     token: Option<Secret>,
-    times: Times,
+    times: ContractTimes,
     bodies: BodyBudget,
     uploads: Semaphore,
     ids: Arc<dyn IdSource>,
@@ -56,7 +56,7 @@ pub struct Contract {
 
 /// How long a caller may take to send, and to read.
 #[derive(Debug, Clone, Copy)]
-pub struct Times {
+pub struct ContractTimes {
     /// Longest silence: `http.body_timeout_ms`.
     pub silence: Duration,
     /// Longest time of a whole body: `http.body_deadline_ms`.
@@ -69,7 +69,7 @@ impl Contract {
     pub fn new(
         sandbox: Arc<ProcessSandbox>,
         token: Option<Secret>,
-        times: Times,
+        times: ContractTimes,
         bodies: BodyBudget,
         ids: Arc<dyn IdSource>,
         tasks: TaskTracker,
@@ -133,7 +133,7 @@ impl Contract {
 
     /// Reads a JSON body.
     async fn body(&self, request: Request, max_bytes: u64) -> Result<Fetched, Failure> {
-        let Times { silence: patience, deadline } = self.times;
+        let ContractTimes { silence: patience, deadline } = self.times;
         let limits = BodyLimits { max_bytes, patience, deadline, budget: &self.bodies };
         Ok(fetch::whole(request.into_body(), limits, fetch::unseen).await?)
     }

@@ -26,7 +26,7 @@ use super::{
 /// How a contract-v1 server is reached.
 #[derive(Clone)]
 pub struct HttpSettings {
-    /// Base address, `http` or `https`; it may have a path, and a trailing slash.
+    /// Base address, `http` or `https`; it may have a path, and a trailing slash. Or `unix:` and the path of a socket.
     pub url: String,
     /// Sent as a bearer token with every call.
     pub token: Option<String>,
@@ -76,7 +76,7 @@ impl Default for HttpLimits {
 #[derive(Debug, thiserror::Error)]
 pub enum HttpSettingsError {
     /// Not an `http` or `https` address.
-    #[error("`sandbox.url` is not an address; write one such as `http://127.0.0.1:8080`")]
+    #[error("`sandbox.url` is not an address; write one such as `http://127.0.0.1:8080` or `unix:/run/sandbox.sock`")]
     Url,
     /// The token holds characters no header can carry.
     #[error(
@@ -93,6 +93,8 @@ pub enum HttpSettingsError {
 pub struct HttpSandbox {
     client: Client,
     base: Url,
+    /// The host, or the socket's path, for a person.
+    at: String,
     limits: HttpLimits,
     /// When the server last said that it has no lists of files.
     lists_refused: Mutex<Option<Instant>>,
@@ -101,7 +103,9 @@ pub struct HttpSandbox {
 impl HttpSandbox {
     /// Builds the client; nothing is called yet.
     pub fn new(settings: HttpSettings) -> Result<Self, HttpSettingsError> {
-        let mut base = Url::parse(&settings.url).map_err(|_| HttpSettingsError::Url)?;
+        let socket = settings.url.strip_prefix("unix:");
+        let url = socket.map_or(settings.url.as_str(), |_| "http://localhost");
+        let mut base = Url::parse(url).map_err(|_| HttpSettingsError::Url)?;
         if !matches!(base.scheme(), "http" | "https") || base.query().is_some() || base.fragment().is_some() {
             return Err(HttpSettingsError::Url);
         }
@@ -114,15 +118,20 @@ impl HttpSandbox {
         }
         // Fails if it is installed already, by us or by another part: either way there is one then.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let client = Client::builder()
+        let builder = Client::builder()
             .default_headers(headers)
             .connect_timeout(settings.limits.connect_timeout)
             // A redirect would carry code and token to an address nobody configured.
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()
-            .map_err(HttpSettingsError::Client)?;
-        Ok(Self { client, base, limits: settings.limits, lists_refused: Mutex::default() })
+            .no_proxy();
+        let builder = match socket {
+            Some("") => return Err(HttpSettingsError::Url),
+            Some(path) => builder.unix_socket(path),
+            None => builder,
+        };
+        let client = builder.build().map_err(HttpSettingsError::Client)?;
+        let at = socket.or(base.host_str()).unwrap_or_default().to_owned();
+        Ok(Self { client, base, at, limits: settings.limits, lists_refused: Mutex::default() })
     }
 
     async fn create(&self, spec: &SessionSpec) -> Result<SessionGrant, SandboxError> {
@@ -225,8 +234,7 @@ impl SandboxBackend for HttpSandbox {
     }
 
     fn capability(&self) -> Capability {
-        let host = self.base.host_str().unwrap_or_default();
-        Capability { backend: "http", isolation: "remote", detail: format!("the contract-v1 server at {host}") }
+        Capability { backend: "http", isolation: "remote", detail: format!("the contract-v1 server at {}", self.at) }
     }
 }
 
@@ -329,7 +337,7 @@ mod tests {
             address("http://host", "a/../b?c#d").as_deref(),
             Some("http://host/sessions/a%2F..%2Fb%3Fc%23d/exec")
         );
-        for base in ["", "host:1", "ftp://host", "http://host/?q=1", "unix:/tmp/x"] {
+        for base in ["", "host:1", "ftp://host", "http://host/?q=1", "unix:", "unixsocket"] {
             assert_eq!(address(base, "s1"), None, "{base}");
         }
     }

@@ -37,6 +37,9 @@ enum Operation {
 struct Files<'a> {
     #[serde(borrow)]
     files: Vec<Entry<'a>>,
+    /// What our own server tells beside the contract.
+    #[serde(borrow, default)]
+    left_out: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -154,9 +157,10 @@ fn refused(operation: Operation, status: StatusCode, headers: &HeaderMap) -> San
 /// Reads a listing, of some directories or of all.
 fn listing(bytes: &[u8]) -> Result<Listing, SandboxError> {
     // The parser's own message would quote the text.
-    let Files { files } = serde_json::from_slice(bytes)
+    let Files { files, left_out } = serde_json::from_slice(bytes)
         .map_err(|_| broken("`files` of its answer is missing, or an entry has no `path` or `size_bytes`"))?;
-    let mut listing = Listing::default();
+    let left_out = left_out.and_then(|count| count.get().parse().ok()).unwrap_or_default();
+    let mut listing = Listing { left_out, ..Listing::default() };
     for Entry { path, size_bytes, modified_at } in files {
         if path.ends_with('/') {
             continue;
@@ -195,6 +199,10 @@ mod tests {
         assert_eq!(list(&files), (vec!["a".to_owned(), "b/c".to_owned(), "i\\nj".to_owned()], 5));
         let many: Value = (0..MAX_LISTED + 3).map(|number| file(&number.to_string())).collect();
         assert_eq!((list(&many).0.len(), list(&many).1), (MAX_LISTED, 3));
+        for (told, left_out) in [("3", 3), ("-1", 0), ("\"canary\"", 0), ("{}", 0), ("null", 0)] {
+            let answer = format!(r#"{{"files": [], "left_out": {told}}}"#);
+            assert_eq!(super::listing(answer.as_bytes()).unwrap().left_out, left_out, "{told}");
+        }
     }
 
     #[test]

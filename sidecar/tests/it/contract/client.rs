@@ -19,8 +19,10 @@ async fn serve(sandbox: &str) -> Served {
 }
 
 fn client_with(served: &Served, base: &str, token: Option<&str>) -> HttpSandbox {
-    let ListenAddress::Tcp(address) = served.address else { panic!("served on a socket") };
-    let url = format!("http://{address}{base}");
+    let url = match &served.address {
+        ListenAddress::Tcp(address) => format!("http://{address}{base}"),
+        ListenAddress::Unix(socket) => format!("unix:{}", socket.display()),
+    };
     HttpSandbox::new(HttpSettings { url, token: token.map(str::to_owned), limits: HttpLimits::default() }).unwrap()
 }
 
@@ -112,8 +114,16 @@ async fn every_tool_comes_to_what_it_comes_to_without_a_wire() {
 
 #[tokio::test]
 async fn files_go_in_are_listed_and_come_out() {
-    let served = serve("max_file_bytes: 4000000").await;
-    let sandbox = client(&served);
+    files_travel(&serve("max_file_bytes: 4000000").await).await;
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_as_good_as_an_address() {
+    files_travel(&super::serve_with("max_file_bytes: 4000000", "").await).await;
+}
+
+async fn files_travel(served: &Served) {
+    let sandbox = client(served);
     let session = session(&sandbox).await;
     let long: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
     for (name, bytes) in
