@@ -99,7 +99,7 @@ impl World {
     async fn take(&mut self, step: Step) {
         match step {
             Step::Upload { by, length, purpose, expires_in_ms } => {
-                self.upload(by, length, purpose, expires_in_ms).await
+                self.upload(by, length, purpose, expires_in_ms).await;
             }
             Step::GiveUp { by, length } => {
                 if let Ok(mut upload) = self.fixture.files.begin(&self.owners[by], u64::MAX).await {
