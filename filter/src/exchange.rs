@@ -39,6 +39,8 @@ pub(crate) enum Next {
 pub(crate) struct Stream {
     root: Rc<Root>,
     state: State,
+    /// When its headers were there, on the host's monotonic clock.
+    began_ns: u64,
 }
 
 #[derive(Debug)]
@@ -73,11 +75,12 @@ enum Begun {
 impl Stream {
     /// A request of this plugin instance.
     pub(crate) fn new(root: Rc<Root>) -> Self {
-        Self { root, state: State::Waiting }
+        Self { root, state: State::Waiting, began_ns: 0 }
     }
 
     /// The headers are there.
     pub(crate) fn on_headers(&mut self, end_of_stream: bool) -> Next {
+        self.began_ns = now_ns();
         let policy = self.root.current_policy();
         let begun = host::headers(HeaderMap::Request, |headers| self.begin(headers, end_of_stream, &policy));
         match begun {
@@ -95,13 +98,14 @@ impl Stream {
         match std::mem::replace(&mut self.state, State::Answered) {
             State::Gone => self.resume(),
             State::Answered | State::Waiting => Next::Pause,
-            State::Explaining if end_of_stream => self.answer_explained(size),
+            State::Explaining if end_of_stream || self.is_late() => self.answer_explained(size),
             State::Explaining => self.pause(State::Explaining),
             State::Reading(mut reading) => {
-                if reading.held.grow(size) {
-                    return self.read(reading, size, end_of_stream);
-                }
-                let step = reading.exchange.overloaded();
+                let step = match (reading.held.grow(size), self.is_late()) {
+                    (true, false) => return self.read(reading, size, end_of_stream),
+                    (true, true) => reading.exchange.too_slow(),
+                    (false, _) => reading.exchange.overloaded(),
+                };
                 self.act(step, &reading.request_id)
             }
         }
@@ -136,6 +140,12 @@ impl Stream {
 
     fn env<'a>(&'a self, policy: &'a Current, request_id: &'a str) -> Env<'a> {
         Env { config: &self.root.config, policy: policy.view(), point: EnforcementPoint::Filter, request_id }
+    }
+
+    /// Its body is held, and trickles. One that stops altogether ends by Envoy's idle timeout.
+    fn is_late(&self) -> bool {
+        let elapsed_ms = now_ns().saturating_sub(self.began_ns) / 1_000_000;
+        elapsed_ms > self.root.config.body_deadline_ms
     }
 
     /// Feeds the exchange what has come since the last call, and nothing twice.
@@ -266,6 +276,11 @@ impl Stream {
         self.state = State::Gone;
         Next::Continue
     }
+}
+
+/// A host without the clock has no deadline.
+fn now_ns() -> u64 {
+    host::monotonic_ns().unwrap_or(0)
 }
 
 /// Answers a request of which nothing is known: 500, in the words every SDK can at least show.

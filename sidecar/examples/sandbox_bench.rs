@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sidecar::clock::SystemClock;
 use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings};
@@ -19,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = ProcessSettings { data_dir: data.clone(), ..*settings };
     let python = settings.python.clone();
     let started = Instant::now();
-    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await?;
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock)).await?;
     println!("start with canary          {:>8.2} ms  ({})", millis(started.elapsed()), sandbox.capability().isolation);
     let request = ExecutionRequest {
         input: ToolInput::Python { code: "print('hello')".to_owned() },
@@ -33,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         bare.push(begun.elapsed());
 
         let begun = Instant::now();
-        let session = sandbox.create_session(&SessionSpec::default()).await?;
+        let session = sandbox.create_session(&SessionSpec::default()).await?.id;
         create.push(begun.elapsed());
         sandbox.execute(&session, &request).await?;
         cold.push(begun.elapsed());

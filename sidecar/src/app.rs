@@ -2,7 +2,10 @@
 //!
 //! INVARIANT: when `run` returns, no request is served any more and every sandbox session has been handed back.
 
+mod contract;
+
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +13,10 @@ use decision::config::IdentityConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
+use crate::extract::Extractor;
 use crate::files::{FileStore, Files, FilesError, StoreError, Sweeper};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
 use crate::http::{BodyBudget, Services, router};
@@ -23,9 +28,13 @@ use crate::repository::{Repository, RepositoryError};
 use crate::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use crate::sandbox::remote::{HttpSandbox, HttpSettingsError};
 use crate::sandbox::{Reaper, SandboxBackend};
+use crate::stored::StoredResponses;
 use crate::telemetry::{self, Metrics};
 use crate::tool_loop::{Engine, Memory};
 use crate::upstream::{ModelClient, ModelTarget, UpstreamError};
+use contract::{Serving, drain};
+
+pub use contract::SandboxDaemon;
 
 /// Why the sidecar does not start.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +57,21 @@ pub enum AppError {
         #[source]
         source: io::Error,
     },
+    /// The sandbox cannot be served.
+    #[error("sandbox.serve: {address} cannot be listened on")]
+    Serve {
+        /// Where.
+        address: ListenAddress,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no sandbox of its own, or nowhere to serve it.
+    #[error(
+        "sandboxd serves the embedded sandbox: set `sandbox.serve`, such as unix:/run/otari/sandbox.sock, and leave \
+         `sandbox.backend` at embedded"
+    )]
+    NothingToServe,
     /// A key or a secret.
     #[error("the keys cannot be set up")]
     Keys(#[from] KeyError),
@@ -78,14 +102,19 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub ids: Arc<dyn IdSource>,
+    /// The program `otari-sidecar`, which reads documents in processes of its own.
+    pub program: PathBuf,
 }
 
 /// Everything, ready to serve.
 #[derive(Debug)]
 pub struct App {
     services: Arc<Services>,
+    stored: StoredResponses,
     listener: Listener,
     limits: ListenerLimits,
+    serving: Option<Serving>,
+    embedded: Option<Arc<ProcessSandbox>>,
     poll: Duration,
     sweep_interval: Option<Duration>,
     drain_timeout: Duration,
@@ -104,45 +133,37 @@ impl App {
             let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
             keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
         }
-        let sandbox = build_sandbox(config, &parts.ids).await?;
-        let basis = PolicyBasis {
-            default_executor: config.code_execution_executor,
-            sandbox_available: sandbox.is_some(),
-            allowed_images: config.sandbox.allowed_images.clone(),
-            withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
-            max_age: config.policy.max_age,
-        };
+        let Sandbox { backend: sandbox, embedded } = build_sandbox(config, &parts).await?;
+        let basis = policy_basis(config, sandbox.is_some());
         let policy = PolicyHolder::start(repository.clone(), Arc::clone(&parts.clock), basis).await?;
         let (requests, background) = (TaskTracker::new(), TaskTracker::new());
-        let target = match &config.model_url {
-            Some(url) => ModelTarget::Url(url.clone()),
-            None => ModelTarget::Unix(config.model_socket()),
-        };
-        let models = ModelClient::new(target, config.upstream).map_err(AppError::Models)?;
+        let models = ModelClient::new(model_target(config), config.upstream).map_err(AppError::Models)?;
         let reaper = sandbox.as_ref().map(|sandbox| {
             let (reaper, work) = Reaper::new(Arc::clone(sandbox), config.sandbox.max_sessions_per_workspace);
             background.spawn(work);
             reaper
         });
+        let stored = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
+        let files = open_files(config, &parts, &repository, &requests)?;
         let engine = Arc::new(Engine {
             models: models.clone(),
             reaper,
             clock: Arc::clone(&parts.clock),
             ids: Arc::clone(&parts.ids),
             limits: config.tool_loop,
+            stored: (!config.stored.retention.is_zero()).then(|| stored.clone()),
+            files: files.clone(),
             memory: Arc::new(Memory::new(config.tool_loop.memory)),
             tasks: requests.clone(),
         });
-        let listener = Listener::bind(&config.sidecar_listen)
-            .await
-            .map_err(|source| AppError::Listen { address: config.sidecar_listen.clone(), source })?;
-        let files = open_files(config, &parts, &repository, &requests)?;
+        let listener = bind(&config.sidecar_listen).await?;
         let services = Arc::new(Services {
             filter_config: config.filter_config(&hop_secret),
             hop_secret,
             master_key: config.master_key.clone(),
             body_timeout: config.http.body_timeout,
             body_deadline: config.http.body_deadline,
+            upload_deadline: config.http.upload_deadline,
             bodies: BodyBudget::new(config.http.max_buffered_bytes),
             exec_timeout_s: config.sandbox.exec_timeout_s,
             repository,
@@ -150,16 +171,28 @@ impl App {
             models,
             engine,
             sandbox,
+            attachments: attachments(config, &parts, files.clone()),
             files,
             metrics: Metrics::new(),
             clock: parts.clock,
             ids: parts.ids,
         });
-        let limits =
-            ListenerLimits { max_connections: config.http.max_connections, header_timeout: config.http.header_timeout };
+        let serving = serving(config, embedded.as_ref(), &services, &requests).await?;
         let (poll, drain_timeout) = (config.policy.poll, config.http.drain_timeout);
         let sweep_interval = config.files.as_ref().and_then(|files| files.sweep_interval);
-        Ok(Self { services, listener, limits, poll, sweep_interval, drain_timeout, requests, background })
+        Ok(Self {
+            services,
+            stored,
+            listener,
+            limits: listener_limits(config),
+            serving,
+            embedded,
+            poll,
+            sweep_interval,
+            drain_timeout,
+            requests,
+            background,
+        })
     }
 
     /// Where it listens.
@@ -173,30 +206,71 @@ impl App {
         let repository = self.services.repository.clone();
         let policy = Arc::clone(&self.services.policy);
         self.background.spawn(policy.keep_fresh(self.poll, ending.stop.clone()));
+        self.background.spawn(self.stored.sweep(ending.stop.clone()));
         if let Some(files) = self.services.files.clone() {
             let sweeper = Sweeper::new(&files, self.services.metrics.clone());
             self.background.spawn(look_after(files, sweeper, self.sweep_interval, ending.stop.clone()));
         }
         let served = self.listener.serve(router(self.services), self.limits, ending.clone(), self.requests.clone());
         self.background.spawn(served);
-        stop.await;
-        tracing::info!(open = self.requests.len(), "stopping: no new requests");
-        ending.stop.cancel();
-        self.requests.close();
-        if tokio::time::timeout(self.drain_timeout, self.requests.wait()).await.is_err() {
-            tracing::warn!(open = self.requests.len(), "http.drain_timeout_ms is over: open requests are given up");
-            ending.abandon.cancel();
-            // What is left ends at its next step, for its client is gone.
-            drop(tokio::time::timeout(self.drain_timeout, self.requests.wait()).await);
+        if let Some(serving) = self.serving {
+            tracing::info!(address = %serving.address(), "serving the sandbox by contract v1");
+            self.background.spawn(serving.serve(ending.clone()));
         }
+        stop.await;
+        drain(&self.requests, &ending, self.drain_timeout).await;
         // With the last request went the last handle on the reaper; it ends when every session is destroyed.
         self.background.close();
         if tokio::time::timeout(self.drain_timeout, self.background.wait()).await.is_err() {
             tracing::error!("http.drain_timeout_ms is over: sandbox sessions may be left");
         }
+        if let Some(sandbox) = self.embedded {
+            sandbox.shut().await;
+        }
         repository.close().await;
         tracing::info!("stopped");
     }
+}
+
+async fn bind(address: &ListenAddress) -> Result<Listener, AppError> {
+    Listener::bind(address).await.map_err(|source| AppError::Listen { address: address.clone(), source })
+}
+
+fn listener_limits(config: &Config) -> ListenerLimits {
+    ListenerLimits {
+        max_connections: config.http.max_connections,
+        header_timeout: config.http.header_timeout,
+        stall_timeout: None,
+    }
+}
+
+fn policy_basis(config: &Config, sandbox_available: bool) -> PolicyBasis {
+    PolicyBasis {
+        default_executor: config.code_execution_executor,
+        sandbox_available,
+        allowed_images: config.sandbox.allowed_images.clone(),
+        withheld: [&config.master_key, &config.bootstrap_key].into_iter().flatten().map(Secret::sha256).collect(),
+        max_age: config.policy.max_age,
+    }
+}
+
+fn model_target(config: &Config) -> ModelTarget {
+    match &config.model_url {
+        Some(url) => ModelTarget::Url(url.clone()),
+        None => ModelTarget::Unix(config.model_socket()),
+    }
+}
+
+/// The contract's server, if the config wants one and there is a sandbox of our own behind it.
+async fn serving(
+    config: &Config,
+    embedded: Option<&Arc<ProcessSandbox>>,
+    services: &Services,
+    requests: &TaskTracker,
+) -> Result<Option<Serving>, AppError> {
+    let (Some(serve), Some(sandbox)) = (&config.sandbox.serve, embedded) else { return Ok(None) };
+    let (sandbox, ids, bodies) = (Arc::clone(sandbox), Arc::clone(&services.ids), services.bodies.clone());
+    Ok(Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?))
 }
 
 /// Opens the database of this config and makes the default owner. The first key is made by who serves, not by commands
@@ -249,16 +323,32 @@ async fn look_after(files: Files, sweeper: Sweeper, every: Option<Duration>, sto
     }
 }
 
-async fn build_sandbox(config: &Config, ids: &Arc<dyn IdSource>) -> Result<Option<Arc<dyn SandboxBackend>>, AppError> {
+fn attachments(config: &Config, parts: &Parts, files: Option<Files>) -> Attachments {
+    let limits = config.files.as_ref().map(|files| files.attachments).unwrap_or_default();
+    let extraction = config.files.as_ref().and_then(|files| files.extraction);
+    let extractor = extraction.map(|limits| Extractor::new(parts.program.clone(), limits));
+    Attachments { files, extractor, limits }
+}
+
+/// Where code runs.
+struct Sandbox {
+    backend: Option<Arc<dyn SandboxBackend>>,
+    /// The same, if it is of this host.
+    embedded: Option<Arc<ProcessSandbox>>,
+}
+
+async fn build_sandbox(config: &Config, parts: &Parts) -> Result<Sandbox, AppError> {
     match &config.sandbox.backend {
-        SandboxBackendConfig::None => Ok(None),
+        SandboxBackendConfig::None => Ok(Sandbox { backend: None, embedded: None }),
         SandboxBackendConfig::Embedded(settings) => {
             let settings = ProcessSettings::clone(settings);
-            let started = Box::pin(ProcessSandbox::start(settings, Arc::clone(ids))).await;
-            Ok(Some(started.map_err(AppError::Sandbox)?))
+            let (ids, clock) = (Arc::clone(&parts.ids), Arc::clone(&parts.clock));
+            let started = Box::pin(ProcessSandbox::start(settings, ids, clock)).await.map_err(AppError::Sandbox)?;
+            Ok(Sandbox { backend: Some(Arc::clone(&started) as _), embedded: Some(started) })
         }
         SandboxBackendConfig::Http(settings) => {
-            Ok(Some(Arc::new(HttpSandbox::new(settings.clone()).map_err(AppError::RemoteSandbox)?)))
+            let client = HttpSandbox::new(settings.clone()).map_err(AppError::RemoteSandbox)?;
+            Ok(Sandbox { backend: Some(Arc::new(client)), embedded: None })
         }
     }
 }

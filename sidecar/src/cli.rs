@@ -14,10 +14,11 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::{self, App, AppError, Parts};
+use crate::app::{self, App, AppError, Parts, SandboxDaemon};
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigProblem, Environment};
 use crate::envoy_config::{self, RenderError, Surroundings};
+use crate::extract;
 use crate::ids::SystemIds;
 use crate::private;
 use crate::telemetry;
@@ -34,6 +35,8 @@ struct Cli {
 enum Command {
     /// Serve Envoy until SIGTERM or SIGINT.
     Serve(ConfigFile),
+    /// Serve the embedded sandbox alone, by contract v1 on `sandbox.serve`, until SIGTERM or SIGINT.
+    Sandboxd(ConfigFile),
     /// Print Envoy's configuration, or write it to a file.
     EnvoyConfig {
         #[command(flatten)]
@@ -69,6 +72,15 @@ enum Command {
     },
     /// Ask a running sidecar whether it is ready.
     Health(ConfigFile),
+    /// What this program starts by itself to read a document: standard input to standard output, in a jail.
+    #[command(name = extract::COMMAND, hide = true)]
+    ExtractText {
+        /// What the document is.
+        kind: extract::Document,
+        /// Processor time it may take.
+        #[arg(long)]
+        cpu_seconds: u64,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -103,6 +115,10 @@ pub fn main() -> ExitCode {
             return if usage.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
+    // Before any thread is started, for it locks up this one alone.
+    if let Command::ExtractText { kind, cpu_seconds } = cli.command {
+        return extract::run_child(kind, cpu_seconds);
+    }
     match run(cli.command, &Environment::of_process()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -113,11 +129,13 @@ pub fn main() -> ExitCode {
 }
 
 fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
-    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds) };
+    let program = PathBuf::from(extract::THIS_PROGRAM);
+    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds), program };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
             Command::Serve(file) => serve(&load(&file, env)?, parts).await,
+            Command::Sandboxd(file) => sandboxd(&load(&file, env)?, parts).await,
             Command::EnvoyConfig { file, filter, plugin_config: plugin_only, output } => {
                 let config = load(&file, env)?;
                 let text =
@@ -140,6 +158,7 @@ fn run(command: Command, env: &Environment) -> Result<(), CommandError> {
             }
             Command::Sweep { file, dry_run } => sweep::run(&load(&file, env)?, &parts, dry_run).await,
             Command::Health(file) => health::ask(&load(&file, env)?.sidecar_listen).await,
+            Command::ExtractText { .. } => Err(CommandError::Refused("this command takes no runtime".to_owned())),
         }
     })
 }
@@ -149,23 +168,36 @@ fn load(file: &ConfigFile, env: &Environment) -> Result<Config, CommandError> {
 }
 
 async fn serve(config: &Config, parts: Parts) -> Result<(), CommandError> {
+    let stop = begin(config)?;
+    let app = App::build(config, parts).await?;
+    tracing::info!(address = %app.address(), "serving");
+    app.run(stop).await;
+    Ok(())
+}
+
+async fn sandboxd(config: &Config, parts: Parts) -> Result<(), CommandError> {
+    let stop = begin(config)?;
+    let daemon = SandboxDaemon::build(config, parts).await?;
+    tracing::info!(address = %daemon.address(), "serving the sandbox by contract v1");
+    daemon.run(stop).await;
+    Ok(())
+}
+
+/// What comes before anything is built: a signal during the start must stop it too, and not kill it half-way. Gives what to
+/// wait for.
+fn begin(config: &Config) -> Result<impl Future<Output = ()>, CommandError> {
     telemetry::start_log(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     raise_open_files();
-    // Before anything is built: a signal during the start must stop it too, and not kill it half-way.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let app = App::build(config, parts).await?;
-    tracing::info!(address = %app.address(), "serving");
-    app.run(async {
+    Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     })
-    .await;
-    Ok(())
 }
 
 /// A code turn holds three descriptors, and the soft limit is often 1024. Sandboxes have a limit of their own.

@@ -11,6 +11,7 @@ mod problem;
 mod read;
 mod reader;
 pub mod reference;
+mod sandbox;
 mod tool_loop;
 
 use std::collections::BTreeMap;
@@ -22,10 +23,13 @@ use decision::config::{FilterConfig, IdentityConfig, ModelRule, ModelTable, Poli
 use decision::format::ApiFormat;
 use decision::policy::Preference;
 
+use crate::attachments::AttachmentLimits;
+use crate::extract::ExtractLimits;
 use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
 use crate::sandbox::remote::HttpSettings;
+use crate::stored::StoredLimits;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
 
@@ -77,6 +81,8 @@ pub struct Config {
     pub files: Option<FilesConfig>,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
+    /// What is kept of answers that callers may go on from.
+    pub stored: StoredLimits,
     /// Patience with models.
     pub upstream: ModelLimits,
     /// Limits of the sidecar's listener.
@@ -91,12 +97,12 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// Where the sidecar listens.
+/// Where a listener listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddress {
     /// A Unix socket, absolute path.
     Unix(PathBuf),
-    /// A TCP address; the hop secret alone protects it.
+    /// A TCP address; a secret alone protects it.
     Tcp(SocketAddr),
 }
 
@@ -135,6 +141,17 @@ pub struct SandboxConfig {
     pub max_sessions_per_workspace: usize,
     /// Images a workspace's policy may name.
     pub allowed_images: Vec<String>,
+    /// Where the embedded sandbox is served to others, if anywhere.
+    pub serve: Option<ServeConfig>,
+}
+
+/// `sandbox.serve` and what belongs to it.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// Where to listen.
+    pub address: ListenAddress,
+    /// What callers must bring; never absent for a TCP address.
+    pub token: Option<Secret>,
 }
 
 /// `sandbox.backend` and what belongs to each.
@@ -155,6 +172,10 @@ pub struct FilesConfig {
     pub store: StoreTarget,
     /// How much there may be.
     pub limits: FilesLimits,
+    /// How much of them models are shown.
+    pub attachments: AttachmentLimits,
+    /// How documents are read as text; `None`: not at all.
+    pub extraction: Option<ExtractLimits>,
     /// How often the sweep runs; `None`: never.
     pub sweep_interval: Option<Duration>,
 }
@@ -170,8 +191,10 @@ pub struct HttpConfig {
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
     pub body_timeout: Duration,
-    /// Longest time of a whole request body, at Envoy and here.
+    /// Longest time of a whole request body, at the filter and here.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload, at Envoy and here: `files.upload_deadline_ms`.
+    pub upload_deadline: Duration,
     /// How long a stop waits for open requests, and again for sandboxes.
     pub drain_timeout: Duration,
 }
@@ -220,6 +243,7 @@ impl Config {
             roots: self.roots.clone(),
             max_body_bytes: self.max_body_bytes,
             max_buffered_bytes: self.http.max_buffered_bytes,
+            body_deadline_ms: milliseconds(self.http.body_deadline),
             policy: PolicySource {
                 cluster: SIDECAR_CLUSTER.to_owned(),
                 authority: SIDECAR_AUTHORITY.to_owned(),

@@ -129,6 +129,36 @@ impl Files {
         Self { inside: Arc::new(Inside { repository, store, ids, limits, uploads, tasks }) }
     }
 
+    /// For tests of others: real rows and blobs in a folder, and room enough.
+    #[cfg(test)]
+    pub(crate) async fn in_folder(folder: &std::path::Path, clock: Arc<dyn crate::clock::Clock>) -> Self {
+        let limits = FilesLimits {
+            max_bytes: 1 << 30,
+            output_max_files: 20,
+            output_max_bytes: 1 << 30,
+            retention: None,
+            workspace_max_bytes: 1 << 40,
+            workspace_max_files: 1000,
+            max_concurrent_uploads: 8,
+        };
+        Self::in_folder_within(folder, clock, Arc::new(crate::ids::SystemIds), limits).await
+    }
+
+    /// The same with ids and room of the test's choice.
+    #[cfg(test)]
+    pub(crate) async fn in_folder_within(
+        folder: &std::path::Path,
+        clock: Arc<dyn crate::clock::Clock>,
+        ids: Arc<dyn IdSource>,
+        limits: FilesLimits,
+    ) -> Self {
+        let database = crate::repository::Database::Sqlite(folder.join("files.db"));
+        let repository = Repository::open(&database, clock).await.unwrap();
+        let tasks = TaskTracker::new();
+        let store = FileStore::open(&StoreTarget::Local(folder.join("files")), u64::MAX, tasks.clone()).unwrap();
+        Self::new(repository, store, ids, limits, tasks)
+    }
+
     /// How much there may be.
     pub fn limits(&self) -> &FilesLimits {
         &self.inside.limits

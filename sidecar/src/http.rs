@@ -6,14 +6,17 @@
 mod access;
 mod admission;
 mod budget;
+mod contract;
 mod credential;
 mod fetch;
+mod files;
 mod health;
 mod inference;
 mod internal;
 mod linger;
 pub mod listener;
 mod refusal;
+mod stall;
 mod tools;
 mod workspaces;
 
@@ -25,6 +28,7 @@ use axum::routing::{get, post};
 use decision::config::FilterConfig;
 use decision::problem::{Origin, Problem, ProblemKind};
 
+use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::config::{SNAPSHOT_PATH, Secret};
 use crate::files::Files;
@@ -39,6 +43,7 @@ use crate::upstream::ModelClient;
 use fetch::BodyLimits;
 
 pub use budget::BodyBudget;
+pub use contract::{Contract, Times};
 pub use refusal::Refusal;
 
 /// The parts that answer requests.
@@ -54,6 +59,8 @@ pub struct Services {
     pub body_timeout: Duration,
     /// Longest time of a whole request body.
     pub body_deadline: Duration,
+    /// Longest time of a whole upload.
+    pub upload_deadline: Duration,
     /// Room for request bodies, over all connections.
     pub bodies: BodyBudget,
     /// Longest execution the deployment allows, seconds.
@@ -68,6 +75,8 @@ pub struct Services {
     pub engine: Arc<Engine>,
     /// Where code runs, if anywhere.
     pub sandbox: Option<Arc<dyn SandboxBackend>>,
+    /// What gives files to models.
+    pub attachments: Attachments,
     /// What callers uploaded and code made; `None` when `files.enabled` is off.
     pub files: Option<Files>,
     /// Counters.
@@ -105,6 +114,7 @@ pub fn router(services: Arc<Services>) -> Router {
 
 fn api() -> Router<Arc<Services>> {
     Router::new()
+        .merge(files::routes())
         .route("/tools", get(tools::list))
         .route("/workspaces", get(workspaces::list).post(workspaces::create))
         .route(

@@ -12,19 +12,31 @@ pub const CODE_INTERPRETER_CALL: &str = decision::request::CODE_INTERPRETER_CALL
 pub const CONTAINER: &str = decision::request::OWN_CONTAINER;
 /// Prefix of the ids of answers on the Messages wire, and of messages on the Responses wire, whose model has none of the
 /// wire.
-pub const MESSAGE: &str = "msg_otr";
+pub const MESSAGE: &str = decision::request::MESSAGE;
 /// Prefix of the ids of answers on the Chat Completions wire whose model has none of this wire.
 pub const COMPLETION: &str = "chatcmpl-otr";
 /// Prefix of the ids of calls to which the model gave none, and of code calls on the Chat Completions wire.
 pub const CALL: &str = "call_otr";
 /// Prefix of the ids of answers on the Responses wire.
-pub const RESPONSE: &str = "resp_otr";
+pub const RESPONSE: &str = decision::request::RESPONSE;
 /// Prefix of the ids of reasoning items on the Responses wire whose model speaks another.
-pub const REASONING: &str = "rs_otr";
+pub const REASONING: &str = decision::request::REASONING;
 /// Prefix of the ids of function calls on the Responses wire whose model speaks another.
-pub const FUNCTION_CALL: &str = "fc_otr";
+pub const FUNCTION_CALL: &str = decision::request::FUNCTION_CALL;
 /// Prefix of request ids.
 pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;
+
+/// The name that a file of ours has inside a container on the OpenAI wire: the same digits behind another prefix.
+pub fn in_container(file_id: &str) -> String {
+    let [file, in_container] = decision::request::OWN_FILES;
+    format!("{in_container}{}", file_id.strip_prefix(file).unwrap_or(file_id))
+}
+
+/// The id of a file of ours from the name that it has inside a container; `None` for any other text.
+pub fn out_of_container(name: &str) -> Option<String> {
+    let [file, in_container] = decision::request::OWN_FILES;
+    name.strip_prefix(in_container).map(|digits| format!("{file}{digits}"))
+}
 
 /// Where randomness comes from.
 pub trait IdSource: Send + Sync + Debug {

@@ -11,6 +11,7 @@ mod files;
 mod identity;
 mod keys;
 mod policies;
+mod responses;
 mod snapshot_state;
 
 use std::fmt;
@@ -38,6 +39,7 @@ pub use files::{
 pub use identity::Workspace;
 pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
 pub use policies::{PolicyFields, StoredPolicy};
+pub use responses::{NewResponse, StoredResponse};
 
 /// Connections to the database at once.
 const MAX_CONNECTIONS: u32 = 8;
@@ -58,6 +60,7 @@ const POSTGRES_SETTINGS: &[&str] =
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql")),
     (2, "files", include_str!("../migrations/0002_files.sql")),
+    (3, "stored responses", include_str!("../migrations/0003_stored_responses.sql")),
 ];
 
 /// The database behind everything the control plane knows.

@@ -4,14 +4,18 @@
 
 mod backend;
 mod error;
+mod files;
 mod lease;
 pub mod process;
 pub mod remote;
 mod tool;
 
 pub use backend::{
-    Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SessionId, SessionSpec,
+    Capability, ExecutionRequest, ExecutionResult, ProducedFile, SandboxBackend, SessionGrant, SessionId, SessionSpec,
 };
 pub use error::SandboxError;
+pub use files::{
+    FileContent, FileSource, FileStamp, ListedFile, Listing, MAX_LISTED, MAX_PATH_BYTES, MAX_PATH_NAMES, WorkspacePath,
+};
 pub use lease::{Lease, Reaper};
 pub use tool::{EditorCommand, EditorFault, EditorReport, ToolInput, ViewRange};

@@ -62,6 +62,7 @@ pub struct Metrics {
     turns: Counter,
     code_runs: Counter,
     body_bytes: Gauge<u64, AtomicU64>,
+    file_bytes: Family<DirectionLabels, Counter>,
     swept: Family<SweptLabels, Counter>,
     sweeps: Family<SweepLabels, Counter>,
     sweep_durations: Histogram,
@@ -86,6 +87,11 @@ struct RouteLabels {
 struct DecisionLabels {
     outcome: &'static str,
     reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    direction: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -127,6 +133,8 @@ impl Metrics {
         registry.register("sidecar_code_runs", "Pieces of code handed to the sandbox", code_runs.clone());
         let body_bytes = Gauge::default();
         registry.register("sidecar_buffered_bytes", "Bytes of request bodies held", body_bytes.clone());
+        let file_bytes = Family::default();
+        registry.register("sidecar_file_bytes", "Bytes of files that callers sent and fetched", file_bytes.clone());
         let swept = Family::default();
         registry.register("sidecar_files_swept", "Files and blobs that the sweep removed, or failed to", swept.clone());
         let sweeps = Family::default();
@@ -147,6 +155,7 @@ impl Metrics {
             turns,
             code_runs,
             body_bytes,
+            file_bytes,
             swept,
             sweeps,
             sweep_durations,
@@ -186,6 +195,16 @@ impl Metrics {
     /// So many bytes of request bodies are held.
     pub fn observe_bodies(&self, bytes: u64) {
         self.body_bytes.set(bytes);
+    }
+
+    /// So many bytes of an upload have arrived.
+    pub fn file_bytes_received(&self, bytes: usize) {
+        self.file_bytes.get_or_create(&DirectionLabels { direction: "received" }).inc_by(bytes as u64);
+    }
+
+    /// So many bytes of a download have left.
+    pub fn file_bytes_sent(&self, bytes: usize) {
+        self.file_bytes.get_or_create(&DirectionLabels { direction: "sent" }).inc_by(bytes as u64);
     }
 
     /// A sweep over files has ended, well or not, after it removed so much of each kind.

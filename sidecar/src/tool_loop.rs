@@ -4,6 +4,7 @@
 
 mod driver;
 mod failure;
+mod files;
 mod headers;
 mod limits;
 mod machine;
@@ -19,27 +20,34 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
+use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::driver::{Driver, Sink};
+use self::files::RequestFiles;
 use self::memory::Notes;
 use self::model_side::{Call, ModelSide, read_error};
 use self::session::Session;
 use crate::clock::Clock;
+use crate::files::{Files, Staged};
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
+use crate::stored::{Keeping, Named, StoredResponses};
 use crate::upstream::{ModelAnswer, ModelClient};
 use crate::wire::model_request::Prepared;
+use crate::wire::responses;
 use crate::wire::served::Wires;
 use crate::wire::writer::{ClientWriter, WriterOptions};
 
+pub use headers::tell_dropped;
 pub use limits::Limits;
 pub use machine::{Input, NextTurn, Output, Settings, ToolLoop};
 pub use memory::{Memory, MemoryLimits};
@@ -51,7 +59,7 @@ pub struct RunRequest {
     /// The request's id, as its caller sees it.
     pub request_id: String,
     /// Whose request it is.
-    pub workspace: String,
+    pub owner: Identity,
     /// The wire the caller speaks.
     pub caller: ApiFormat,
     /// The wires the model is served in.
@@ -62,8 +70,14 @@ pub struct RunRequest {
     pub upstream_model: Option<String>,
     /// The client's headers that may go to the provider, and in a mesh the hop's secret.
     pub forward_headers: HeaderMap,
-    /// The request's body.
+    /// The request's body, with the answers in it that it named.
     pub body: Bytes,
+    /// What it said of those.
+    pub named: Named,
+    /// Files that its code finds in the working directory.
+    pub seeds: Vec<Staged>,
+    /// What was left out of it before it came here, by parameter.
+    pub dropped: Vec<String>,
     /// What was decided.
     pub run: Run,
     /// The caller wants a stream.
@@ -85,6 +99,10 @@ pub struct Engine {
     pub ids: Arc<dyn IdSource>,
     /// Bounds on one request.
     pub limits: Limits,
+    /// Answers that callers may go on from by id; `None` where none are kept.
+    pub stored: Option<StoredResponses>,
+    /// Where files that code writes are kept; `None` where none are.
+    pub files: Option<Files>,
     /// What ran beside calls of the caller's and may not come back.
     pub memory: Arc<Memory>,
     /// Where streamed answers run, so that a drain waits for them.
@@ -127,14 +145,25 @@ impl Engine {
         let reaper = self.reaper.clone().ok_or_else(no_sandbox)?;
         // What the model needs of the body is copied; the run may last long, and must not keep the rest.
         let body = std::mem::take(&mut asked.body);
-        let past = self.memory.of(&asked.workspace);
-        let prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref(), &past)?;
+        let Named { previous, input } = std::mem::take(&mut asked.named);
+        let past = self.memory.of(&asked.owner.workspace);
+        let mut prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref(), &past)?;
+        if let Some(previous) = previous {
+            prepared.caller.members.insert("previous_response_id".to_owned(), previous.into());
+        }
+        let keeping = self.stored.as_ref().filter(|_| prepared.caller.store).and_then(|stored| {
+            let input = input.or_else(|| responses::stored::input(&body))?;
+            // The provider's own, if not ours.
+            let named = prepared.caller.members.get("previous_response_id").and_then(Value::as_str);
+            stored.keeping(&asked.owner, named.map(str::to_owned), input)
+        });
         drop(body);
+        prepared.dropped.append(&mut asked.dropped);
         let dropped = (!prepared.dropped.is_empty()).then(|| prepared.dropped.join(", "));
         if let Some(dropped) = &dropped {
             tracing::info!(request.id = %asked.request_id, dropped, "not carried over to the model's wire");
         }
-        let mut driver = self.driver(&asked, wires, prepared, reaper);
+        let mut driver = self.driver(&mut asked, wires, prepared, reaper, keeping);
         let first = driver.first_answer().await?;
         let mut headers = headers::for_client(&first.headers, wires.caller, &asked.request_id, dropped.as_deref());
         if !first.status.is_success() {
@@ -153,7 +182,14 @@ impl Engine {
         Ok(LoopReply { status: StatusCode::OK, headers, body: ReplyBody::Stream(body) })
     }
 
-    fn driver(&self, asked: &RunRequest, wires: Wires, prepared: Prepared, reaper: Reaper) -> Driver {
+    fn driver(
+        &self,
+        asked: &mut RunRequest,
+        wires: Wires,
+        prepared: Prepared,
+        reaper: Reaper,
+        keeping: Option<Keeping>,
+    ) -> Driver {
         let Prepared { request, functions, model, show, dropped: _, caller } = prepared;
         let writer = ClientWriter::new(WriterOptions {
             wire: wires.caller,
@@ -161,6 +197,7 @@ impl Engine {
             native: asked.run.dialect == Dialect::Native,
             show,
             settings: caller.members,
+            kept: keeping.is_some(),
             model,
             request_id: asked.request_id.clone(),
             ids: Arc::clone(&self.ids),
@@ -168,13 +205,21 @@ impl Engine {
         });
         let notes = caller
             .place
-            .map(|place| Notes::new(Arc::clone(&self.memory), asked.workspace.clone(), place, functions.clone()));
+            .map(|place| Notes::new(Arc::clone(&self.memory), asked.owner.workspace.clone(), place, functions.clone()));
         let settings = Settings {
             functions,
             max_turns: asked.run.max_iterations.max(1),
             max_calls: caller.max_calls.unwrap_or(usize::MAX),
             limits: self.limits,
         };
+        let files = RequestFiles::new(
+            // Whoever has no name has no files.
+            self.files.clone().filter(|_| !asked.owner.workspace.is_empty()),
+            asked.owner.clone(),
+            std::mem::take(&mut asked.seeds),
+            self.limits.file_timeout,
+            if writer.shows_images() { self.limits.max_inline_image_bytes } else { 0 },
+        );
         let timeout = Duration::from_secs(asked.run.exec_timeout_s.max(1).into());
         Driver {
             model: ModelSide {
@@ -193,7 +238,8 @@ impl Engine {
                 self.tasks.clone(),
                 timeout,
                 asked.request_id.clone(),
-                asked.workspace.clone(),
+                asked.owner.workspace.clone(),
+                files,
             ),
             writer,
             machine: Some(ToolLoop::new(settings)),
@@ -204,6 +250,7 @@ impl Engine {
             request_id: asked.request_id.clone(),
             tally: Arc::clone(&asked.tally),
             notes,
+            keeping,
         }
     }
 

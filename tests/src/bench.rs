@@ -1,6 +1,7 @@
 //! What the sidecar costs, measured without Envoy: an instant model, a sandbox that answers at once, and clients that
 //! keep their connections. Everything runs on this machine, so that only ratios and orders of magnitude mean something.
 
+pub mod files;
 mod instant;
 mod pace;
 

@@ -208,6 +208,16 @@ impl Streaming {
         }
     }
 
+    /// Reads the rest and keeps none of it: how many bytes there were.
+    pub async fn discard(mut self) -> io::Result<u64> {
+        let mut bytes: u64 = 0;
+        while let Some(frame) = timed(self.body.frame()).await? {
+            let data = frame.map_err(io::Error::other)?.into_data().map_or(0, |data| data.len());
+            bytes = bytes.saturating_add(data as u64);
+        }
+        Ok(bytes)
+    }
+
     /// Reads until the text so far contains this; an error when the body ends first.
     pub async fn read_until(&mut self, wanted: &str) -> io::Result<()> {
         while !self.seen_text().contains(wanted) {

@@ -100,6 +100,10 @@ impl Shared {
             (&Method::DELETE, ["sessions", id]) if self.sessions().live.remove(*id) => {
                 reply(StatusCode::NO_CONTENT, &Value::Null)
             }
+            // The contract leaves files open.
+            (&Method::GET, ["sessions", id, "files", "list"]) if self.sessions().live.contains(*id) => {
+                reply(StatusCode::NOT_IMPLEMENTED, &json!({"detail": "no files here"}))
+            }
             _ => {
                 self.sessions().wrong += 1;
                 reply(StatusCode::NOT_FOUND, &json!({"detail": "no such session"}))

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use services::spawner;
@@ -85,6 +86,18 @@ impl Stack {
     /// The otari key of user and workspace `default`.
     pub fn key(&self) -> &'static str {
         setup::BOOTSTRAP_KEY
+    }
+
+    /// Makes a key for this user of a workspace, which is made too if it is new.
+    pub fn make_key(&self, user: &str, workspace: &str) -> Fallible<String> {
+        let mut command = spawner::leashed(&binary("otari-sidecar")?);
+        command.args(["keys", "create", "--create-workspace", "--user", user, "--workspace", workspace]);
+        command.arg("--config").arg(self.dir.path().join("otari.yaml")).stdout(Stdio::piped());
+        let output = command.spawn()?.wait_with_output()?;
+        if !output.status.success() {
+            return Err("`otari-sidecar keys create` failed".into());
+        }
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
     /// The admin credential.
@@ -179,7 +192,7 @@ fn start_model(dir: &Path) -> Fallible<Part> {
 }
 
 /// A port that was free a moment ago.
-fn free_address() -> io::Result<SocketAddr> {
+pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 

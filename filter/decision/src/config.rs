@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use models::{ModelRoute, ModelRule, ModelTable, ProviderInfo, ProviderKind};
+pub use models::{ModelInput, ModelRoute, ModelRule, ModelTable, ProviderInfo, ProviderKind};
 
 use crate::policy::Preference;
 
@@ -29,6 +29,9 @@ pub struct FilterConfig {
     /// Bytes of bodies that may wait for one worker's decisions at once; more are told to come back.
     #[serde(default = "unlimited")]
     pub max_buffered_bytes: u64,
+    /// Longest time a body that waits for its decision may take to arrive, milliseconds.
+    #[serde(default = "unlimited")]
+    pub body_deadline_ms: u64,
     /// Where the policy snapshot is polled.
     pub policy: PolicySource,
     /// Workspace → pin that stands over the workspace's own.

@@ -11,10 +11,10 @@ pub use head::RequestHead;
 pub(crate) use head::came_twice;
 pub use verdict::Verdict;
 
-use crate::config::{FilterConfig, ModelRoute, ProviderKind};
+use crate::config::{FilterConfig, IdentityConfig, ModelInput, ModelRoute, ProviderKind};
 use crate::decide::{self, Decision, Input, Outcome, Run, Uninspected};
 use crate::format::{ApiFormat, Vocabulary};
-use crate::identity::{Identity, unknown_key};
+use crate::identity::{Caller, Identity, unknown_key};
 use crate::policy::PolicyView;
 use crate::problem::{Origin, Problem, ProblemKind, Reply};
 use crate::reason::Reason;
@@ -101,6 +101,8 @@ pub struct ModelChoice {
     /// The name to send upstream, when it is not the caller's: whoever sends the body on must put it there.
     /// Always `None` in a mesh, whose routes know the caller's name.
     pub upstream_model: Option<String>,
+    /// What the model takes besides text.
+    pub inputs: Vec<ModelInput>,
 }
 
 /// Where a request goes.
@@ -178,8 +180,18 @@ impl Exchange {
 
     /// There is no room to hold more of the body.
     pub fn overloaded(&mut self) -> Step {
-        let vocabulary = self.pending.take().map_or(Vocabulary::OpenAi, |pending| pending.facts.vocabulary);
-        refuse(vocabulary, Reason::Overloaded, Problem::bodies_full())
+        refuse(self.give_up(), Reason::Overloaded, Problem::bodies_full())
+    }
+
+    /// The body takes longer than `body_deadline_ms`.
+    pub fn too_slow(&mut self) -> Step {
+        let message = "the request body took too long to arrive (http.body_deadline_ms): send it faster, or upload files \
+                       and refer to them by id";
+        refuse(self.give_up(), Reason::BodyTooSlow, Problem::invalid(message))
+    }
+
+    fn give_up(&mut self) -> Vocabulary {
+        self.pending.take().map_or(Vocabulary::OpenAi, |pending| pending.facts.vocabulary)
     }
 
     /// The body is complete.
@@ -241,6 +253,7 @@ fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
         kind: route.kind,
         wires: route.wires.to_vec(),
         upstream_model: route.upstream_model.filter(|_| env.config.providers_routed),
+        inputs: route.inputs.to_vec(),
     });
     let renamed = model.as_ref().is_some_and(|model| model.upstream_model.is_some());
     let target = match (&decision.outcome, env.point) {
@@ -325,23 +338,39 @@ fn too_large(facts: &Facts, length: Option<u64>, limit: u64) -> Step {
     refuse(facts.vocabulary, Reason::BodyTooLarge, Problem::new(ProblemKind::PayloadTooLarge, Origin::Caller, message))
 }
 
+/// Whose request it is, by its head alone and for good: for the paths that the filter lets through unread, at the
+/// authority.
+pub fn identify(
+    head: &RequestHead<'_>,
+    config: &IdentityConfig,
+    policy: PolicyView<'_>,
+) -> Result<Identity, (Reason, Problem)> {
+    Caller::read(head, config)?.identity(policy).map_err(unidentifiable)
+}
+
+/// What the authority says when it cannot tell whose request it is.
+fn unidentifiable(reason: Reason) -> (Reason, Problem) {
+    match reason {
+        Reason::KeyUnverified => unknown_key(),
+        _ => no_policy(),
+    }
+}
+
 /// The authority itself has no policy: fail closed.
 fn policy_unavailable(vocabulary: Vocabulary) -> Step {
-    let problem = Problem::new(
-        ProblemKind::Internal,
-        Origin::Gateway,
-        "the gateway could not read its policy, so it ran nothing: try again later",
-    );
-    refuse(vocabulary, Reason::PolicyUnavailable, problem)
+    let (reason, problem) = no_policy();
+    refuse(vocabulary, reason, problem)
+}
+
+fn no_policy() -> (Reason, Problem) {
+    let message = "the gateway could not read its policy, so it ran nothing: try again later";
+    (Reason::PolicyUnavailable, Problem::new(ProblemKind::Internal, Origin::Gateway, message))
 }
 
 /// A key that cannot be told: on to the sidecar, and there the end.
 fn unidentified(facts: &Facts, reason: Reason, env: &Env<'_>) -> Step {
     if env.point == EnforcementPoint::Sidecar {
-        let (reason, problem) = match reason {
-            Reason::KeyUnverified => unknown_key(),
-            _ => return policy_unavailable(facts.vocabulary),
-        };
+        let (reason, problem) = unidentifiable(reason);
         return refuse(facts.vocabulary, reason, problem);
     }
     let decision = Decision::undecided(reason);

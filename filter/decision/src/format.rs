@@ -29,11 +29,12 @@ pub enum Vocabulary {
 }
 
 impl Vocabulary {
-    /// That of the caller of an endpoint; where both vendors share a path, Anthropic's own header tells.
+    /// That of the caller of an endpoint; where both vendors share a path, Anthropic's own headers tell.
     pub fn of(endpoint: Endpoint, has_header: impl Fn(&str) -> bool) -> Self {
+        let speaks_anthropic = || header::ANTHROPIC.iter().any(|name| has_header(name));
         match endpoint.format() {
             Some(format) => format.vocabulary(),
-            None if has_header(header::ANTHROPIC_VERSION) => Self::Anthropic,
+            None if speaks_anthropic() => Self::Anthropic,
             None => Self::OpenAi,
         }
     }
@@ -93,6 +94,15 @@ impl Endpoint {
             Self::Inference(format) => Some(format),
             Self::Misspelled(Some(place)) => place.endpoint.format(),
             Self::Misspelled(None) | Self::Files | Self::Control | Self::Uninspected | Self::Other => None,
+        }
+    }
+
+    /// Files and containers live there, or would if it were spelled right: both vendors have the path.
+    pub fn is_files(self) -> bool {
+        match self {
+            Self::Files => true,
+            Self::Misspelled(Some(place)) => place.endpoint == Self::Files,
+            Self::Misspelled(None) | Self::Inference(_) | Self::Control | Self::Uninspected | Self::Other => false,
         }
     }
 

@@ -12,6 +12,10 @@ pub const AUTHORIZATION: &str = "authorization";
 pub const API_KEY: &str = "x-api-key";
 /// Every Anthropic SDK sends it.
 pub const ANTHROPIC_VERSION: &str = "anthropic-version";
+/// What an Anthropic client asks for beyond the version; a comma-separated list, which may come in several lines.
+pub const ANTHROPIC_BETA: &str = "anthropic-beta";
+/// Headers that no client but Anthropic's sends.
+pub const ANTHROPIC: &[&str] = &[ANTHROPIC_VERSION, ANTHROPIC_BETA];
 /// The request's id, made by Envoy; see [`crate::identity::request_id`].
 pub const REQUEST_ID: &str = "x-request-id";
 

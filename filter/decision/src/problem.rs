@@ -62,7 +62,7 @@ pub struct Problem {
     pub origin: Origin,
     /// Says what is wrong and what to change; public.
     pub message: String,
-    /// OpenAI's machine-readable `code`, e.g. `model_not_found`.
+    /// OpenAI's machine-readable `code`, e.g. `model_not_found`. One of [`SHARED_CODES`] is Anthropic's too.
     pub code: Option<&'static str>,
     /// The parameter at fault, e.g. `tools[0].type`.
     pub param: Option<String>,
@@ -82,6 +82,9 @@ pub struct Reply {
     /// The body.
     pub body: Vec<u8>,
 }
+
+/// Codes that Anthropic's SDKs know as `error.details.error_code` (wire.md 2.6), and that OpenAI's expose as they come.
+pub const SHARED_CODES: &[&str] = &["storage_quota_exceeded"];
 
 /// Seconds after which to come back when there was no room.
 pub const BUSY_RETRY_AFTER_S: u32 = 1;
@@ -123,7 +126,7 @@ impl Problem {
         self
     }
 
-    /// Sets OpenAI's `code`.
+    /// Sets the `code`.
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
@@ -200,7 +203,14 @@ impl Problem {
         match vocabulary {
             Vocabulary::Anthropic => ErrorObject::Anthropic {
                 tag: "error",
-                error: AnthropicError { kind, message: &self.message },
+                error: AnthropicError {
+                    kind,
+                    message: &self.message,
+                    details: self
+                        .code
+                        .filter(|code| SHARED_CODES.contains(code))
+                        .map(|error_code| Details { error_code }),
+                },
                 request_id,
             },
             Vocabulary::OpenAi => ErrorObject::OpenAi {
@@ -229,6 +239,13 @@ struct AnthropicError<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+}
+
+#[derive(serde::Serialize)]
+struct Details {
+    error_code: &'static str,
 }
 
 #[derive(serde::Serialize)]
@@ -255,6 +272,11 @@ mod tests {
         assert_eq!(
             body(Vocabulary::OpenAi),
             r#"{"error":{"message":"no `model`","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
+        );
+        let full = Problem::invalid("full").with_code("storage_quota_exceeded");
+        assert_eq!(
+            String::from_utf8(full.reply(Vocabulary::Anthropic, "req_1").body).unwrap(),
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"full","details":{"error_code":"storage_quota_exceeded"}},"request_id":"req_1"}"#
         );
     }
 }

@@ -59,6 +59,7 @@ reasons! {
     MethodNotAllowed "method_not_allowed" "The endpoint does not serve this method, or takes no body with it."
     BodyEncoded "body_encoded" "The body is compressed or not in UTF-8, so it cannot be inspected."
     BodyTooLarge "body_too_large" "The body is longer than the limit."
+    BodyTooSlow "body_too_slow" "The body takes longer to arrive than it may."
     Overloaded "overloaded" "As many bytes of bodies wait for decisions as may."
     // Refused for the body.
     BodyMissing "body_missing" "The request has no body."

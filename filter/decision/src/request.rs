@@ -55,8 +55,17 @@ pub const SERVER_TOOL_USE: &str = "otari_srvtoolu_";
 pub const CODE_INTERPRETER_CALL: &str = "otari_ci_";
 /// Prefix of what stands as a signature in `thinking` blocks we minted; no provider takes it.
 pub const THOUGHT: &str = "otari_thought_";
-/// Prefixes of what tells a part of an answer as ours: Messages blocks, Responses items.
-pub const MINTED: [&str; 3] = [SERVER_TOOL_USE, CODE_INTERPRETER_CALL, THOUGHT];
+/// Prefix of the ids of answers on the Responses wire that the sidecar keeps.
+pub const RESPONSE: &str = "resp_otr";
+/// Prefix of the ids of messages on the Responses wire that we minted.
+pub const MESSAGE: &str = "msg_otr";
+/// Prefix of the ids of reasoning items that we minted.
+pub const REASONING: &str = "rs_otr";
+/// Prefix of the ids of function calls on the Responses wire that we minted.
+pub const FUNCTION_CALL: &str = "fc_otr";
+/// Prefixes of what tells an answer, or a part of one, as ours: Messages blocks, Responses and their items.
+pub const MINTED: [&str; 7] =
+    [SERVER_TOOL_USE, CODE_INTERPRETER_CALL, THOUGHT, RESPONSE, MESSAGE, REASONING, FUNCTION_CALL];
 /// Prefix of container ids of ours.
 pub const OWN_CONTAINER: &str = "otari_cntr_";
 /// The gateway's own web search, which we do not serve.

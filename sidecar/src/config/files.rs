@@ -6,8 +6,11 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::problem::HIDDEN;
+use super::read::millis;
 use super::reader::{Reader, is_env_name, shown, without_password};
 use super::{FilesConfig, keys};
+use crate::attachments::AttachmentLimits;
+use crate::extract::ExtractLimits;
 use crate::files::{FilesLimits, OptionKind, RemoteKind, StoreOptions, StoreTarget};
 
 /// Options that may stand in a file.
@@ -51,9 +54,26 @@ pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path) -> Option<FilesConf
             workspace_max_files: reader.integer(&keys::FILES_WORKSPACE_MAX_FILES),
             max_concurrent_uploads: reader.size(&keys::FILES_MAX_CONCURRENT_UPLOADS),
         },
+        attachments: AttachmentLimits {
+            inline_max_bytes: reader.integer(&keys::FILES_INLINE_MAX_BYTES),
+            inline_max_request_bytes: reader.integer(&keys::FILES_INLINE_MAX_REQUEST_BYTES),
+            text_max_chars: reader.size(&keys::FILES_TEXT_MAX_CHARS),
+        },
+        extraction: read_extraction(reader),
         sweep_interval: (sweep > 0).then(|| Duration::from_secs(sweep)),
     };
     enabled.then_some(config)
+}
+
+fn read_extraction(reader: &mut Reader<'_>) -> Option<ExtractLimits> {
+    let enabled = reader.boolean(&keys::FILES_EXTRACTION);
+    let limits = ExtractLimits {
+        timeout: millis(reader, &keys::FILES_EXTRACTION_TIMEOUT_MS),
+        max_document_bytes: reader.integer(&keys::FILES_EXTRACTION_MAX_BYTES),
+        max_chars: reader.size(&keys::FILES_TEXT_MAX_CHARS),
+        max_concurrent: reader.size(&keys::FILES_EXTRACTION_MAX_CONCURRENT),
+    };
+    enabled.then_some(limits)
 }
 
 /// What the environment says to the vendor's own tools, over that `files.options`, and over that `files.options_env`.

@@ -117,8 +117,14 @@ keys! {
         "With `http`: longest time of a call that runs no code.";
     SANDBOX_EXECUTE_GRACE_MS: "sandbox.execute_grace_ms", Kind::Integer(0, HOUR_MS), Some("10000"),
         "With `http`: what an execution gets on top of the time granted to the code, for the server to answer in.";
-    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
-        "With `http`: longest answer that is read.";
+    SANDBOX_FILE_TIMEOUT_MS: "sandbox.file_timeout_ms", Kind::Integer(10, HOUR_MS), Some("300000"),
+        "With `http`: longest time of one file on its way in or out.";
+    SANDBOX_MAX_ANSWER_BYTES: "sandbox.max_answer_bytes", Kind::Integer(1024, 1 << 30), Some("16777216"),
+        "With `http`: longest answer that is read. Two full streams of 1 MiB take up to 12 MiB, when JSON has to escape them.";
+    SANDBOX_SERVE: "sandbox.serve", Kind::Listener, None,
+        "With `embedded`: where the sandbox is served to other gateways by contract v1, beside `serve` or alone by `otari-sidecar sandboxd`. Unset: nowhere.";
+    SANDBOX_SERVE_TOKEN_ENV: "sandbox.serve_token_env", Kind::EnvName, None,
+        "Environment variable with the bearer token that callers of `sandbox.serve` must bring, at least 16 characters. A TCP address needs one; a Unix socket is open to the sidecar's own user alone.";
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
         "With `embedded`: bubblewrap, version 0.8 or newer.";
     SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),
@@ -129,6 +135,10 @@ keys! {
         "With `embedded`: sessions alive at once; more are told to come back later.";
     SANDBOX_MAX_SESSIONS_PER_WORKSPACE: "sandbox.max_sessions_per_workspace", Kind::Integer(1, 4096), None,
         "Sessions alive at once of one workspace, so that none takes them all. Unset: a quarter of `sandbox.max_sessions`; with `identity.mode: none`, which knows one workspace, all.";
+    SANDBOX_SESSION_IDLE_S: "sandbox.session_idle_s", Kind::Integer(1, 604_800), Some("1200"),
+        "With `embedded`: a session that was not used for so long is ended. Whoever opens one can only ask for less.";
+    SANDBOX_SESSION_LIFETIME_S: "sandbox.session_lifetime_s", Kind::Integer(1, 604_800), Some("7200"),
+        "With `embedded`: a session is ended so long after it was opened, or with the call that runs then. Likewise.";
     SANDBOX_EXEC_TIMEOUT_S: "sandbox.exec_timeout_s", Kind::Integer(1, 60), Some("60"),
         "Wall clock one execution may take. A workspace's policy can only lower it.";
     SANDBOX_MAX_CODE_BYTES: "sandbox.max_code_bytes", Kind::Integer(1024, 1 << 26), Some("200000"),
@@ -169,6 +179,10 @@ keys! {
         "Standard output and standard error each, towards model and client.";
     TOOL_LOOP_MAX_ERROR_BYTES: "tool_loop.max_error_bytes", Kind::Integer(256, 1 << 26), Some("262144"),
         "What a provider says about a failure.";
+    TOOL_LOOP_FILE_TIMEOUT_MS: "tool_loop.file_timeout_ms", Kind::Integer(100, HOUR_MS), Some("120000"),
+        "Longest time for all files of a request on their way into its session, and again for those of one call on their way out.";
+    TOOL_LOOP_MAX_INLINE_IMAGE_BYTES: "tool_loop.max_inline_image_bytes", Kind::Integer(0, 1 << 30), Some("4194304"),
+        "Images that an answer on the Responses wire shows in itself, together; further ones it shows by their address.";
     TOOL_LOOP_MAX_QUEUED_CHUNKS: "tool_loop.max_queued_chunks", Kind::Integer(1, 4096), Some("16"),
         "Pieces of an answer that wait for a slow client.";
     TOOL_LOOP_MEMORY_MAX_AGE_MS: "tool_loop.memory.max_age_ms", Kind::Integer(0, 24 * HOUR_MS), Some("900000"),
@@ -198,15 +212,23 @@ keys! {
     HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),
         "Longest silence inside a request body.";
     HTTP_BODY_DEADLINE_MS: "http.body_deadline_ms", Kind::Integer(10, 24 * HOUR_MS), Some("300000"),
-        "Longest time of a whole request body, however it trickles; at Envoy from the first byte of the request on, and again at the sidecar.";
+        "Longest time of a whole request body, however it trickles, in the filter and again at the sidecar. Uploads have `files.upload_deadline_ms`; Envoy ends any request at the longer of the two.";
     HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
+    RESPONSES_RETENTION_HOURS: "responses.retention_hours", Kind::Integer(0, 876_000), Some("720"),
+        "How long callers of the Responses wire can go on from an answer given here by its id (`previous_response_id`, `item_reference`), unless they send `store: false`. 0 keeps none.";
+    RESPONSES_MAX_BYTES: "responses.max_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
+        "Longest answer, with the `input` it answers, that is kept; and the longest conversation that is put together from kept ones.";
+    RESPONSES_WORKSPACE_MAX_BYTES: "responses.workspace_max_bytes", Kind::Integer(1024, BYTES_MAX), Some("268435456"),
+        "Kept of one workspace's answers, together; the oldest make room.";
     FILES_ENABLED: "files.enabled", Kind::Bool, Some("true"),
         "Whether files are served and kept. Off, their routes answer 404.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),
         "Where blobs are kept: `file://FOLDER`, inside `data_dir` when it is relative; `s3://BUCKET/PREFIX` with any endpoint; `gs://BUCKET/PREFIX`; `az://CONTAINER/PREFIX` or `abfs://`; `sftp://USER@HOST:PORT/FOLDER`; or `memory://`, which forgets them when the sidecar ends. More in files.md.";
     FILES_MAX_BYTES: "files.max_bytes", Kind::Integer(1, BYTES_MAX), Some("536870912"),
         "Longest file.";
+    FILES_UPLOAD_DEADLINE_MS: "files.upload_deadline_ms", Kind::Integer(1000, 24 * HOUR_MS), Some("7200000"),
+        "Longest time of a whole upload, at Envoy and at the sidecar. Within it, silence of `http.body_timeout_ms` ends one.";
     FILES_WORKSPACE_MAX_BYTES: "files.workspace_max_bytes", Kind::Integer(1, BYTES_MAX << 10), Some("107374182400"),
         "Bytes of all files of a workspace together.";
     FILES_WORKSPACE_MAX_FILES: "files.workspace_max_files", Kind::Integer(1, 1 << 40), Some("1000000"),
@@ -221,6 +243,20 @@ keys! {
         "How long a file is kept that does not say so itself. Unset: until it is deleted.";
     FILES_SWEEP_INTERVAL_SEC: "files.sweep_interval_sec", Kind::Integer(0, 86_400), Some("3600"),
         "How often the sweep removes what is deleted, expired or was left half-way; 0 turns it off. What is deleted or expired is out of sight before that.";
+    FILES_INLINE_MAX_BYTES: "files.inline_max_bytes", Kind::Integer(1024, 1 << 30), Some("25165824"),
+        "Longest file whose bytes are put into a request to a model, as a picture or a PDF. A longer one gets the request a 413, or, where code runs here, lies in the working directory alone.";
+    FILES_INLINE_MAX_REQUEST_BYTES: "files.inline_max_request_bytes", Kind::Integer(1024, 1 << 30), Some("50331648"),
+        "The same for all files of one request together. In base64 they are a third longer, and count against `http.max_buffered_bytes` with the body.";
+    FILES_TEXT_MAX_CHARS: "files.text_max_chars", Kind::Integer(1, 1 << 26), Some("262144"),
+        "Longest text of one file that is put into a request to a model, characters. A longer one is treated like a file over `files.inline_max_bytes`.";
+    FILES_EXTRACTION: "files.extraction", Kind::Bool, Some("true"),
+        "Whether PDFs, Office files (docx, xlsx, pptx) and web pages are read as text for models that do not take them (`models[].inputs`). Off, such a model is told that the file could not be read.";
+    FILES_EXTRACTION_TIMEOUT_MS: "files.extraction_timeout_ms", Kind::Integer(100, 600_000), Some("10000"),
+        "Longest time of reading one document as text; all documents of a request get four times as much.";
+    FILES_EXTRACTION_MAX_BYTES: "files.extraction_max_bytes", Kind::Integer(1024, 1 << 30), Some("33554432"),
+        "Longest document that is read as text.";
+    FILES_EXTRACTION_MAX_CONCURRENT: "files.extraction_max_concurrent", Kind::Integer(1, 1024), Some("2"),
+        "Documents read as text at once, each by a process of up to 1 GiB.";
     LOG_FORMAT: "log.format", Kind::Choice(&["text", "json"]), Some("text"),
         "Shape of the sidecar's log on standard error.";
     LOG_LEVEL: "log.level", Kind::Text, Some("info"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use decision::config::{ModelRule, ProviderKind};
+use decision::config::{ModelInput, ModelRule, ProviderKind};
 use decision::format::ApiFormat;
 use serde_json::{Map, Value};
 
@@ -21,8 +21,10 @@ const WIRES: &[(&str, ApiFormat)] = &[
     ("chat_completions", ApiFormat::ChatCompletions),
     ("responses", ApiFormat::Responses),
 ];
+const INPUTS: &[(&str, ModelInput)] =
+    &[("text", ModelInput::Text), ("image", ModelInput::Image), ("pdf", ModelInput::Pdf)];
 const PROVIDER_FIELDS: &[&str] = &["type", "base_url", "api_key_env", "wires"];
-const RULE_FIELDS: &[&str] = &["match", "provider", "upstream_model", "wires"];
+const RULE_FIELDS: &[&str] = &["match", "provider", "upstream_model", "wires", "inputs"];
 
 /// Reads `providers`.
 pub(super) fn read_providers(reader: &mut Reader<'_>) -> BTreeMap<String, Provider> {
@@ -106,7 +108,7 @@ fn read_provider(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value
             None
         }
     };
-    let wires = read_wires(reader, path, fields);
+    let wires = read_words(reader, path, fields, "wires", WIRES);
     // A provider with a problem stands in the table all the same, so that rules which name it are not blamed as well.
     let kind = kind.unwrap_or(ProviderKind::OpenaiCompatible);
     let wires = wires.unwrap_or_else(|| kind.default_wires().to_vec());
@@ -165,14 +167,23 @@ fn read_rule(
         reader.problem(format!("{path}.provider"), name, fix);
     }
     let upstream_model = text(reader, path, fields, "upstream_model");
-    let wires = read_wires(reader, path, fields);
-    Some(ModelRule { pattern: pattern?, provider: provider?, upstream_model, wires })
+    let wires = read_words(reader, path, fields, "wires", WIRES);
+    let inputs = read_words(reader, path, fields, "inputs", INPUTS);
+    Some(ModelRule { pattern: pattern?, provider: provider?, upstream_model, wires, inputs })
 }
 
-fn read_wires(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value>) -> Option<Vec<ApiFormat>> {
-    let place = format!("{path}.wires");
-    let fix = "write a list with some of messages, chat_completions, responses";
-    let list = match fields.get("wires")? {
+/// A list of words, each once.
+fn read_words<T: Copy + PartialEq>(
+    reader: &mut Reader<'_>,
+    path: &str,
+    fields: &Map<String, Value>,
+    name: &str,
+    words: &[(&str, T)],
+) -> Option<Vec<T>> {
+    let place = format!("{path}.{name}");
+    let known: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+    let fix = format!("write a list with some of {}", known.join(", "));
+    let list = match fields.get(name)? {
         Value::Null => return None,
         Value::Array(list) if !list.is_empty() => list,
         other => {
@@ -180,15 +191,15 @@ fn read_wires(reader: &mut Reader<'_>, path: &str, fields: &Map<String, Value>) 
             return None;
         }
     };
-    let mut wires = Vec::new();
+    let mut found = Vec::new();
     for value in list {
-        match value.as_str().and_then(|name| WIRES.iter().find(|(word, _)| *word == name)) {
-            Some((_, wire)) if !wires.contains(wire) => wires.push(*wire),
-            Some(_) => reader.problem(&place, shown(value), "name each wire once"),
-            None => reader.problem(&place, shown(value), fix),
+        match value.as_str().and_then(|name| words.iter().find(|(word, _)| *word == name)) {
+            Some((_, meant)) if !found.contains(meant) => found.push(*meant),
+            Some(_) => reader.problem(&place, shown(value), "name each once"),
+            None => reader.problem(&place, shown(value), &fix),
         }
     }
-    Some(wires)
+    Some(found)
 }
 
 fn is_provider_name(name: &str) -> bool {

@@ -11,22 +11,18 @@ use serde_json::Value;
 use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
-    Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, SandboxBackendConfig,
-    SandboxConfig, Secret, files, keys, models, tool_loop,
+    Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, Secret, ServeConfig, files,
+    keys, models, sandbox, tool_loop,
 };
 use crate::repository::Database;
-use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
-use crate::sandbox::remote::{HttpLimits, HttpSettings};
+use crate::stored::StoredLimits;
 use crate::upstream::ModelLimits;
 
 const BOOTSTRAP_KEY: &str = "OTARI_BOOTSTRAP_KEY";
 const MASTER_KEY: &str = "OTARI_MASTER_KEY";
 /// Shortest key a person may choose; ours have 128 random bits.
 const SECRET_MIN_CHARS: usize = 16;
-/// A workspace gets one in so many sessions, unless the file says otherwise.
-const DEFAULT_SHARE: usize = 4;
-/// Longest name of a session image.
-const IMAGE_MAX_CHARS: usize = 255;
+pub(super) const STRONG: &str = "at least 16 visible ASCII characters without blanks and commas";
 /// The system's limit on the path of a Unix socket.
 const SOCKET_PATH_MAX_BYTES: usize = 107;
 
@@ -66,8 +62,13 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         providers,
         models,
         policy: read_policy(reader),
-        sandbox: read_sandbox(reader, &data_dir, &identity),
+        sandbox: sandbox::read(reader, &data_dir, &identity),
         tool_loop: tool_loop::read(reader),
+        stored: StoredLimits {
+            retention: Duration::from_hours(reader.integer(&keys::RESPONSES_RETENTION_HOURS)),
+            max_bytes: reader.size(&keys::RESPONSES_MAX_BYTES),
+            max_workspace_bytes: reader.integer(&keys::RESPONSES_WORKSPACE_MAX_BYTES),
+        },
         files: files::read(reader, &data_dir),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
@@ -80,6 +81,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
             header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
             body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
             body_deadline: millis(reader, &keys::HTTP_BODY_DEADLINE_MS),
+            upload_deadline: millis(reader, &keys::FILES_UPLOAD_DEADLINE_MS),
             drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
         },
         log: LogConfig {
@@ -188,110 +190,6 @@ fn read_policy(reader: &mut Reader<'_>) -> PolicyConfig {
     }
 }
 
-fn read_sandbox(reader: &mut Reader<'_>, data_dir: &Path, identity: &IdentityConfig) -> SandboxConfig {
-    let backend = reader.choice(&keys::SANDBOX_BACKEND);
-    let url = reader.url(&keys::SANDBOX_URL);
-    let token = reader.secret(&keys::SANDBOX_TOKEN_ENV);
-    if backend == "http" {
-        if !reader.is_set(&keys::SANDBOX_URL) {
-            reader.problem(keys::SANDBOX_URL.path, "", "write the address of the contract-v1 server");
-        }
-    } else {
-        for key in [&keys::SANDBOX_URL, &keys::SANDBOX_TOKEN_ENV] {
-            if reader.is_set(key) {
-                let fix = format!("means nothing with backend {backend}: take it out, or write backend: http");
-                reader.problem(key.path, "", fix);
-            }
-        }
-    }
-    let exec_timeout_s = reader.small(&keys::SANDBOX_EXEC_TIMEOUT_S);
-    let embedded = read_embedded(reader, data_dir, exec_timeout_s);
-    let limits = HttpLimits {
-        connect_timeout: millis(reader, &keys::SANDBOX_CONNECT_TIMEOUT_MS),
-        call_timeout: millis(reader, &keys::SANDBOX_CALL_TIMEOUT_MS),
-        execute_grace: millis(reader, &keys::SANDBOX_EXECUTE_GRACE_MS),
-        answer_bytes: reader.size(&keys::SANDBOX_MAX_ANSWER_BYTES),
-    };
-    SandboxConfig {
-        backend: match backend {
-            "http" => SandboxBackendConfig::Http(HttpSettings {
-                url: url.unwrap_or_default(),
-                token: token.map(|token| token.expose().to_owned()),
-                limits,
-            }),
-            "none" => SandboxBackendConfig::None,
-            _ => SandboxBackendConfig::Embedded(Box::new(embedded)),
-        },
-        exec_timeout_s,
-        max_sessions_per_workspace: read_share(reader, identity),
-        allowed_images: read_images(reader),
-    }
-}
-
-fn read_share(reader: &mut Reader<'_>, identity: &IdentityConfig) -> usize {
-    let all = reader.size(&keys::SANDBOX_MAX_SESSIONS);
-    let share = match reader.optional_integer(&keys::SANDBOX_MAX_SESSIONS_PER_WORKSPACE) {
-        Some(share) => usize::try_from(share).unwrap_or(usize::MAX),
-        None if *identity == IdentityConfig::None => all,
-        None => (all / DEFAULT_SHARE).max(1),
-    };
-    if share > all {
-        let fix = "write no more than sandbox.max_sessions, or more there";
-        reader.problem(keys::SANDBOX_MAX_SESSIONS_PER_WORKSPACE.path, share.to_string(), fix);
-    }
-    share
-}
-
-fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) -> ProcessSettings {
-    let run_as = reader.required_text(&keys::SANDBOX_RUN_AS);
-    let run_as = RunAs::parse(&run_as).unwrap_or_else(|fix| {
-        reader.problem(keys::SANDBOX_RUN_AS.path, run_as, fix);
-        RunAs::NOBODY
-    });
-    ProcessSettings {
-        data_dir: data_dir.to_owned(),
-        bwrap: reader.path(&keys::SANDBOX_BWRAP),
-        python: reader.path(&keys::SANDBOX_PYTHON),
-        run_as,
-        limits: SandboxLimits {
-            wall: Duration::from_secs(exec_timeout_s.into()),
-            memory_bytes: reader.integer(&keys::SANDBOX_MEMORY_BYTES),
-            address_space_bytes: reader.integer(&keys::SANDBOX_ADDRESS_SPACE_BYTES),
-            tasks: reader.small(&keys::SANDBOX_MAX_TASKS),
-            open_files: reader.small(&keys::SANDBOX_MAX_OPEN_FILES),
-            file_bytes: reader.integer(&keys::SANDBOX_MAX_FILE_BYTES),
-            workspace_bytes: reader.integer(&keys::SANDBOX_WORKSPACE_BYTES),
-            workspace_entries: reader.integer(&keys::SANDBOX_WORKSPACE_ENTRIES),
-            tmp_bytes: reader.integer(&keys::SANDBOX_TMP_BYTES),
-            output_bytes: reader.size(&keys::SANDBOX_MAX_OUTPUT_BYTES),
-            code_bytes: reader.size(&keys::SANDBOX_MAX_CODE_BYTES),
-            sessions: reader.size(&keys::SANDBOX_MAX_SESSIONS),
-        },
-    }
-}
-
-fn read_images(reader: &mut Reader<'_>) -> Vec<String> {
-    let path = "sandbox.allowed_images";
-    let list = match reader.table(path) {
-        None => return Vec::new(),
-        Some(Value::Array(list)) => list,
-        Some(other) => {
-            reader.problem(path, shown(&other), "write a list of image names");
-            return Vec::new();
-        }
-    };
-    let mut images = Vec::new();
-    for value in list {
-        match value.as_str().filter(|image| (1..=IMAGE_MAX_CHARS).contains(&image.len())) {
-            Some(image) => images.push(image.to_owned()),
-            None => {
-                reader.problem(path, shown(&value), format!("write image names of up to {IMAGE_MAX_CHARS} characters"));
-            }
-        }
-    }
-    images
-}
-
 /// What is right by itself and wrong together.
 fn check(reader: &mut Reader<'_>, config: &Config) {
     if matches!(config.identity, IdentityConfig::None) && !config.listen.ip().is_loopback() {
@@ -318,6 +216,13 @@ fn check(reader: &mut Reader<'_>, config: &Config) {
         let key = if from_data_dir { keys::DATA_DIR.path } else { keys::SIDECAR_LISTEN.path };
         sockets.push((key, path.clone()));
     }
+    if let Some(ServeConfig { address: ListenAddress::Unix(path), .. }) = &config.sandbox.serve {
+        if config.sidecar_listen == ListenAddress::Unix(path.clone()) {
+            let fix = "the sidecar listens there for Envoy: choose another path";
+            reader.problem(keys::SANDBOX_SERVE.path, path.display().to_string(), fix);
+        }
+        sockets.push((keys::SANDBOX_SERVE.path, path.clone()));
+    }
     let length = |path: &PathBuf| path.as_os_str().len();
     if let Some((key, path)) = sockets.into_iter().max_by_key(|(_, path)| length(path))
         && length(&path) > SOCKET_PATH_MAX_BYTES
@@ -336,13 +241,15 @@ fn check(reader: &mut Reader<'_>, config: &Config) {
 
 fn read_key(reader: &mut Reader<'_>, name: &str) -> Option<Secret> {
     let text = reader.env().get(name)?;
-    // A comma in a bearer token means two of them.
-    let fits = text.len() >= SECRET_MIN_CHARS && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',');
-    if !fits {
-        let fix = format!("choose at least {SECRET_MIN_CHARS} visible ASCII characters without blanks and commas");
-        reader.problem(name, HIDDEN, fix);
+    if !is_strong(text) {
+        reader.problem(name, HIDDEN, format!("choose {STRONG}"));
     }
     Some(Secret::new(text))
+}
+
+/// A comma in a bearer token means two of them.
+pub(super) fn is_strong(secret: &str) -> bool {
+    secret.len() >= SECRET_MIN_CHARS && secret.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
 }
 
 /// A person may have misspelt one.

@@ -27,6 +27,7 @@ const TAIL: &str = "
 | `models[].provider` | name of a provider | Who serves it. |
 | `models[].upstream_model` | text | The name the provider knows it by. |
 | `models[].wires` | as above | What this model speaks, if not all its provider does. |
+| `models[].inputs` | list of text, image, pdf | What this model takes; files of ours that a request names are given to it so. Default by the provider's type: all for `anthropic` and `openai`, text alone for `openai_compatible`. |
 | `roots` | list of path prefixes, default `[/v1, /api/v1]` | Where the API stands. |
 | `policy.static_pins.WORKSPACE` | auto, otari or provider | Pins that need no database. |
 | `files.options.NAME` | text | An option of the store, such as `endpoint`, `region` or `allow_http` (see files.md). |

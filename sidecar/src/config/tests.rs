@@ -211,7 +211,7 @@ models:
             lissten: no such key; did you mean `listen`?
             data_dirr: no such key; did you mean `data_dir`?
             api_key: no such key; take it out (docs/configuration.md lists all keys)
-            files: `5`: write a mapping with enabled, url, max_bytes, workspace_max_bytes, workspace_max_files, max_concurrent_uploads, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec
+            files: `5`: write a mapping with enabled, url, max_bytes, upload_deadline_ms, workspace_max_bytes, workspace_max_files, max_concurrent_uploads, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec, inline_max_bytes, inline_max_request_bytes, text_max_chars, extraction, extraction_timeout_ms, extraction_max_bytes, extraction_max_concurrent
             providers.Bad Name: `Bad Name`: name it with a-z, 0-9, _ and -, at most 40 of them
             providers.one.api_key: no such key; keys do not belong in this file: write `api_key_env` and a variable's name
             providers.one.base_url: write the server's address, such as "http://127.0.0.1:11434"
@@ -244,6 +244,22 @@ models:
     );
     let problems = Config::parse(text, &env(&pairs)).unwrap_err();
     assert!(problems.iter().all(|problem| !problem.to_string().contains("secret-value")));
+}
+
+#[test]
+fn a_list_of_words_names_each_once() {
+    let text = r"
+providers: {one: {type: openai}}
+models: [{match: a, provider: one, inputs: [image, sound, image]}, {match: b, provider: one, inputs: [text]}]
+";
+    check(
+        text,
+        &[],
+        expect![[r"
+            models[0].inputs: `sound`: write a list with some of text, image, pdf
+            models[0].inputs: `image`: name each once
+        "]],
+    );
 }
 
 #[test]
@@ -293,6 +309,54 @@ models: [{match: "a", provider: own}, {match: "b", provider: own, upstream_model
     "]],
     );
     check("identity: {mode: header, user_header: x-user, workspace_header: x-team}", &[], expect![[""]]);
+}
+
+#[test]
+fn a_sandbox_is_served_on_a_socket_or_to_those_who_bring_a_strong_token() {
+    let serve = |text: &str| Config::parse(text, &env(&[("T", "0123456789abcdef")])).unwrap().sandbox.serve.unwrap();
+    assert!(serve("sandbox: {serve: 'unix:/run/x.sock'}").token.is_none());
+    assert!(serve("sandbox: {serve: '0.0.0.0:1', serve_token_env: T}").token.is_some());
+    assert!(serve("sandbox: {serve: 'unix:x', serve_token_env: T}").token.is_some());
+    for (text, expected) in [
+        (
+            "sandbox: {serve: '127.0.0.1:1'}",
+            expect![[r"
+                sandbox.serve_token_env: whoever reaches a TCP address could run code: name the variable that holds a token, or serve on a Unix socket, as in sandbox.serve: unix:/path/to.sock
+            "]],
+        ),
+        (
+            "sandbox: {serve: '127.0.0.1:1', serve_token_env: WEAK}",
+            expect![[r"
+                sandbox.serve_token_env: `(hidden)`: let the variable hold at least 16 visible ASCII characters without blanks and commas
+            "]],
+        ),
+        (
+            "sandbox: {serve: '127.0.0.1:1', serve_token_env: UNSET}",
+            expect![[r"
+                sandbox.serve_token_env: `UNSET`: set the environment variable UNSET, or leave this key out
+            "]],
+        ),
+        (
+            "sandbox: {serve_token_env: T}",
+            expect![[r"
+                sandbox.serve_token_env: means nothing without sandbox.serve: take it out
+            "]],
+        ),
+        (
+            "sandbox: {backend: none, serve: 'unix:/x'}",
+            expect![[r"
+                sandbox.serve: means nothing with backend none, for only the embedded sandbox is served: take it out
+            "]],
+        ),
+        (
+            "{sidecar_listen: 'unix:/x', sandbox: {serve: 'unix:/x'}}",
+            expect![[r"
+                sandbox.serve: `/x`: the sidecar listens there for Envoy: choose another path
+            "]],
+        ),
+    ] {
+        check(text, &[("WEAK", "secret"), ("T", "0123456789abcdef")], expected);
+    }
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Limits {
         max_calls_per_turn: reader.size(&keys::TOOL_LOOP_MAX_CALLS_PER_TURN),
         max_result_bytes: reader.size(&keys::TOOL_LOOP_MAX_RESULT_BYTES),
         max_error_bytes: reader.size(&keys::TOOL_LOOP_MAX_ERROR_BYTES),
+        file_timeout: millis(reader, &keys::TOOL_LOOP_FILE_TIMEOUT_MS),
+        max_inline_image_bytes: reader.size(&keys::TOOL_LOOP_MAX_INLINE_IMAGE_BYTES),
         max_queued_chunks: reader.size(&keys::TOOL_LOOP_MAX_QUEUED_CHUNKS),
         memory: MemoryLimits {
             max_age: millis(reader, &keys::TOOL_LOOP_MEMORY_MAX_AGE_MS),

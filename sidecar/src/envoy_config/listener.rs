@@ -43,7 +43,8 @@ pub(super) fn public(input: &Input<'_>) -> Result<Value, RenderError> {
             },
         }],
         "request_headers_timeout": seconds(HEADERS_TIMEOUT_S),
-        "request_timeout": exact(input.config.http.body_deadline),
+        // The longest that any request may take; the filter holds those to less that wait for a decision.
+        "request_timeout": exact(input.config.http.body_deadline.max(input.config.http.upload_deadline)),
         "local_reply_config": local_reply::config(&input.filter),
         "route_config": routes::public(input),
         "http_filters": [wasm(input)?, router()],

@@ -8,7 +8,7 @@ use decision::header;
 use decision::problem::{Origin, Problem, ProblemKind};
 use serde_json::{Value, json};
 
-use super::routes::{any_root, overwrite};
+use super::routes::{SIDECAR_PATHS, any_root, overwrite};
 
 /// Envoy's flags for a connection that broke after the request had gone out.
 const CUT: &[&str] = &["UC", "UR", "LR", "UPE"];
@@ -17,15 +17,15 @@ const CUT: &[&str] = &["UC", "UR", "LR", "UPE"];
 pub(super) fn config(filter: &FilterConfig) -> Value {
     let too_large =
         format!("the request body is over this gateway's limit of {} bytes (max_body_bytes)", filter.max_body_bytes);
-    let cut = Problem {
-        side_effects: true,
-        ..Problem::new(ProblemKind::UpstreamFailed, Origin::Gateway, "the gateway lost the request while serving it")
-    };
+    let lost =
+        Problem::new(ProblemKind::UpstreamFailed, Origin::Gateway, "the gateway lost the request while serving it");
+    let cut = Problem { side_effects: true, ..lost.clone() };
     let caller = |kind, message: &str| Problem::new(kind, Origin::Caller, message);
     let upstream = |kind, message: &str| Problem::new(kind, Origin::Upstream, message);
     let unreachable = "the server of this model, or the gateway's sidecar, cannot be reached; try again later";
     let cases = [
         (cut_at_the_sidecar(), cut),
+        (cut_on_own_paths(filter), lost),
         (status(413), caller(ProblemKind::PayloadTooLarge, &too_large)),
         (status(404), caller(ProblemKind::NotFound, "this gateway serves no such path")),
         (status(408), caller(ProblemKind::InvalidRequest, "the request did not arrive in time")),
@@ -70,18 +70,28 @@ fn the_filters_own() -> Value {
     }})
 }
 
-/// By the path on the inference endpoints, by Anthropic's own header where both vendors share a path.
+/// By the path on the inference endpoints, by Anthropic's own headers where both vendors share a path.
 fn speaks_anthropic(filter: &FilterConfig) -> Value {
     let messages = format!("{}/+messages.*", any_root(filter));
-    json!({"or_filter": {"filters": [
-        {"header_filter": {"header": {"name": ":path", "string_match": {"safe_regex": {"regex": messages}}}}},
-        {"header_filter": {"header": {"name": "anthropic-version", "present_match": true}}},
-    ]}})
+    let path = json!({"name": ":path", "string_match": {"safe_regex": {"regex": messages}}});
+    let own = header::ANTHROPIC.iter().map(|name| json!({"name": name, "present_match": true}));
+    let signs: Vec<Value> =
+        std::iter::once(path).chain(own).map(|header| json!({"header_filter": {"header": header}})).collect();
+    json!({"or_filter": {"filters": signs}})
 }
 
 fn cut_at_the_sidecar() -> Value {
     json!({"and_filter": {"filters": [
         {"header_filter": {"header": {"name": header::ROUTE, "string_match": {"exact": header::ROUTE_SIDECAR}}}},
+        flagged(CUT),
+    ]}})
+}
+
+/// No code runs there, so the request may be sent again.
+fn cut_on_own_paths(filter: &FilterConfig) -> Value {
+    let own = format!("{}/(?:{})(?:[/?].*)?", any_root(filter), SIDECAR_PATHS.join("|"));
+    json!({"and_filter": {"filters": [
+        {"header_filter": {"header": {"name": ":path", "string_match": {"safe_regex": {"regex": own}}}}},
         flagged(CUT),
     ]}})
 }

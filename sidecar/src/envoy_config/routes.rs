@@ -12,7 +12,7 @@ use super::{Input, Provider, STREAM_IDLE_S, seconds};
 use crate::config::SIDECAR_CLUSTER;
 
 /// Paths under each API root that the sidecar serves by itself.
-const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "settings"];
+pub(super) const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "settings"];
 /// For the sidecar to say that it is well.
 const HEALTH_TIMEOUT_S: u32 = 5;
 /// Spellings of a path under `/otari` that a decoder or normaliser could turn into an internal one.

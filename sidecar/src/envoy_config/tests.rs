@@ -175,7 +175,14 @@ fn identity_headers_of_a_mesh_are_stripped_from_clients() {
 
 #[test]
 fn a_request_has_a_deadline_and_a_taken_one_is_served_to_its_end() {
-    let bootstrap = rendered(|config| config.http.body_deadline = std::time::Duration::from_millis(90_500));
+    let deadlines = |body_ms, upload_ms| {
+        let of = std::time::Duration::from_millis;
+        rendered(move |config| (config.http.body_deadline, config.http.upload_deadline) = (of(body_ms), of(upload_ms)))
+    };
+    let bootstrap = deadlines(90_500, 1000);
+    let uploads = deadlines(1000, 7_200_000);
+    let uploads = &uploads["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
+    assert_eq!(uploads["request_timeout"], json!("7200.000s"));
     let listeners = &bootstrap["static_resources"]["listeners"];
     let manager = |listener: usize| &listeners[listener]["filter_chains"][0]["filters"][0]["typed_config"];
     assert_eq!(manager(0)["request_timeout"], json!("90.500s"));

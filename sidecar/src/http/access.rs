@@ -4,6 +4,7 @@
 //! or anything else a caller wrote but the method.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -16,7 +17,8 @@ use decision::format::{Endpoint, Vocabulary, classify};
 use decision::header;
 use decision::identity::request_id;
 use decision::reason::Reason;
-use http::StatusCode;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -44,6 +46,10 @@ pub(super) struct Caller {
 pub(super) struct Notes {
     /// Who runs the code, in one word, and why.
     decision: OnceLock<(&'static str, Reason)>,
+    /// The file it was about.
+    file: OnceLock<String>,
+    /// Bytes of that file that have arrived.
+    received_bytes: AtomicU64,
     /// What the tool loop did.
     pub(super) tally: Arc<Tally>,
 }
@@ -52,6 +58,16 @@ impl Notes {
     /// The request was decided; only the first time counts.
     pub(super) fn decided(&self, outcome: &'static str, reason: Reason) {
         self.decision.set((outcome, reason)).ok();
+    }
+
+    /// The request is about the file of this id, which exists; only the first time counts.
+    pub(super) fn file(&self, id: &str) {
+        self.file.set(id.to_owned()).ok();
+    }
+
+    /// So many bytes of a file have arrived.
+    pub(super) fn received(&self, bytes: usize) {
+        self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -97,6 +113,7 @@ pub(super) async fn observe(State(services): State<Arc<Services>>, mut request: 
         refusal: None,
         started,
         sent_bytes: 0,
+        promised_bytes: None,
         end: End::Cancelled,
         metrics: services.metrics.clone(),
     };
@@ -105,11 +122,24 @@ pub(super) async fn observe(State(services): State<Arc<Services>>, mut request: 
     if let Some(refusal) = &line.refusal {
         response = refusal.render(caller.vocabulary, &caller.request_id);
     }
+    if caller.endpoint.is_files() {
+        name_for_both_vendors(&mut response, &caller.request_id);
+    }
     line.status = response.status();
+    let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    line.promised_bytes = length;
     if response.body().is_end_stream() || line.method == http::Method::HEAD {
         line.end = End::Complete;
     }
     response.map(|body| Body::new(Observed { body, line }))
+}
+
+/// Where both vendors have the path, each one's clients look for the request's id under a name of their own.
+fn name_for_both_vendors(response: &mut Response, request_id: &str) {
+    let Ok(id) = HeaderValue::from_str(request_id) else { return };
+    for vocabulary in [Vocabulary::Anthropic, Vocabulary::OpenAi] {
+        response.headers_mut().insert(vocabulary.request_id_header(), id.clone());
+    }
 }
 
 /// What the log says of a request whose client left before the answer began; no client sees it.
@@ -161,6 +191,8 @@ struct Line {
     refusal: Option<Refusal>,
     started: Instant,
     sent_bytes: u64,
+    /// Its `content-length`: nobody asks for an end behind the last of them.
+    promised_bytes: Option<u64>,
     end: End,
     metrics: Metrics,
 }
@@ -175,7 +207,7 @@ impl http_body::Body for Observed {
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                 self.line.sent_bytes = self.line.sent_bytes.saturating_add(bytes);
-                if self.body.is_end_stream() {
+                if self.body.is_end_stream() || self.line.promised_bytes == Some(self.line.sent_bytes) {
                     self.line.end = End::Complete;
                 }
             }
@@ -204,6 +236,7 @@ impl Drop for Line {
         self.metrics.request_finished(&RequestLabels::new(&self.route, self.status, end.word()), elapsed);
         self.metrics.looped(tally.turns(), tally.code_runs());
         let decision = self.notes.decision.get();
+        let received_bytes = Some(self.notes.received_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0);
         if let Some((outcome, reason)) = decision {
             self.metrics.decided(outcome, reason.code());
         }
@@ -219,6 +252,8 @@ impl Drop for Line {
                     http.status = self.status.as_u16(),
                     duration_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
                     sent_bytes = self.sent_bytes,
+                    received_bytes,
+                    file.id = self.notes.file.get(),
                     end = end.word(),
                     decision = decision.map(|(outcome, _)| *outcome),
                     reason = decision.map(|(_, reason)| reason.code()),

@@ -1,15 +1,18 @@
-//! Who calls the control routes: the admin by the master key, or the owner of a key.
+//! Who calls the routes that the filter lets through unread: the admin by the master key, or the owner of a key.
 
 use axum::http::HeaderMap;
 use decision::config::IdentityConfig;
-use decision::exchange::RequestHead;
-use decision::identity::{self, key_hash};
+use decision::exchange::{self, RequestHead};
+use decision::identity::{self, Identity, key_hash};
 use decision::problem::{Origin, Problem, ProblemKind};
+use decision::reason::Reason;
+use http::request::Parts;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{Refusal, Services};
 use crate::config::Secret;
+use crate::telemetry::chain;
 
 /// Lets only the admin on.
 pub(super) fn require_master_key(services: &Services, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -20,6 +23,24 @@ pub(super) fn require_master_key(services: &Services, headers: &HeaderMap) -> Re
         Some(given) if is_secret(&given, master) => Ok(()),
         _ => Err(unauthenticated("this route needs the master key, in `Otari-Key` or as a bearer token")),
     }
+}
+
+/// Whose request it is, by the rules of the model routes.
+pub(super) async fn identify(services: &Services, head: &Parts) -> Result<Identity, Refusal> {
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut pairs: Vec<(&[u8], &[u8])> = vec![(b":path", path.as_bytes())];
+    pairs.extend(head.headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())));
+    let identity = &services.filter_config.identity;
+    let ask = || exchange::identify(&RequestHead { headers: &pairs }, identity, services.policy.current().view());
+    let mut found = ask();
+    // The snapshot may be older than the key, or the database may have come back.
+    if matches!(found, Err((Reason::KeyUnknown | Reason::PolicyUnavailable, _))) {
+        if let Err(error) = services.policy.refresh_soon().await {
+            tracing::error!(error = %chain(&error), "the policy could not be read");
+        }
+        found = ask();
+    }
+    found.map_err(|(_, problem)| problem.into())
 }
 
 /// Lets whoever has a working key on, and the admin.

@@ -1,8 +1,9 @@
 //! What the filter sends here: the decision made again, then a refusal, a relay, or a code turn.
 //!
 //! INVARIANT: a relayed body leaves with the bytes it came with, save what only this gateway can resolve: a model's
-//! name at its provider, and our own blocks in the history.
+//! name at its provider, our own blocks in the history, and the ids of our files.
 
+mod attach;
 mod edit;
 
 use std::ops::ControlFlow;
@@ -14,20 +15,26 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use decision::decide::Run;
 use decision::exchange::{self, EnforcementPoint, Env, Exchange, Forward, RequestHead, Step, Target, Verdict};
-use decision::format::Endpoint;
+use decision::format::{ApiFormat, Endpoint};
 use decision::header;
+use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
 use decision::reason::Reason;
 use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use self::attach::{Given, give};
+use self::edit::Edited;
 use super::access::Caller;
 use super::budget::Share;
 use super::fetch::{self, Fetched, Flowing};
 use super::{Refusal, Services};
+use crate::attachments::Recipient;
+use crate::stored::Named;
 use crate::telemetry::chain;
-use crate::tool_loop::{LoopReply, ReplyBody, RunRequest};
+use crate::tool_loop::{LoopReply, ReplyBody, RunRequest, tell_dropped};
 use crate::upstream::{self, ModelAnswer, ModelCall, UpstreamError};
+use crate::wire::responses;
 
 /// The word of the outcome that is a refusal.
 const REFUSE: &str = "refuse";
@@ -71,7 +78,7 @@ pub(super) async fn serve(
 
 fn no_such_path(endpoint: Endpoint) -> Refusal {
     let text = match endpoint {
-        Endpoint::Files => "this version of the gateway does not serve files and containers yet",
+        Endpoint::Files => "there is no such path under `files`, and containers are not served yet",
         _ => "there is no such path",
     };
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
@@ -183,11 +190,12 @@ async fn act(
     };
     let headers = forward_headers(services, &incoming.headers, &forward)?;
     let incoming = Incoming { headers, ..incoming };
+    let (payload, named) = with_answers(services, payload, &forward).await?;
     // The target goes its own way; what is left of the forward says the rest.
     match std::mem::replace(&mut forward.target, Target::Sidecar) {
-        Target::Provider(provider) => relay(services, incoming, payload, provider, &forward).await,
+        Target::Provider(provider) => relay(services, caller, incoming, payload, named, provider, &forward).await,
         Target::Loop(run) => match payload {
-            Payload::Held(body) => code_turn(services, caller, incoming.headers, body, run, &forward).await,
+            Payload::Held(body) => code_turn(services, caller, incoming.headers, body, named, run, &forward).await,
             // A run is decided by what its body says.
             Payload::Flowing(_) => Err(undecided()),
         },
@@ -218,26 +226,57 @@ fn forward_headers(services: &Services, headers: &HeaderMap, forward: &Forward) 
 
 async fn relay(
     services: &Services,
+    caller: &Caller,
     incoming: Incoming,
     payload: Payload,
+    named: Named,
     provider: Option<String>,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
+    let mut dropped = None;
     // The share is held until the head of the answer is there: then the body has left.
     let (body, _share) = match payload {
         Payload::Flowing(body) => (upstream::Body::wrap(body), None),
-        Payload::Held(Fetched { bytes, share }) => (edited(bytes, forward)?.into(), Some(share)),
+        Payload::Held(Fetched { bytes, share }) => {
+            let edited = edited(bytes, forward)?;
+            let body = Fetched { bytes: edited.body, share };
+            let given = give(services, forward, body, named.is_some(), Recipient::Provider).await?;
+            let all: Vec<String> = edited.dropped.into_iter().chain(given.dropped).collect();
+            dropped = (!all.is_empty()).then(|| all.join(", "));
+            (given.body.bytes.into(), Some(given.body.share))
+        }
     };
+    if let Some(dropped) = &dropped {
+        tracing::info!(request.id = &*caller.request_id, dropped, "not carried over to the model's provider");
+    }
     let call =
         ModelCall { provider: provider.unwrap_or_default(), path: incoming.path, headers: incoming.headers, body };
-    let answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
+    let mut answer = services.models.relay(incoming.method, call).await.map_err(upstream_failed)?;
+    if let Some(dropped) = &dropped {
+        tell_dropped(&mut answer.headers, dropped);
+    }
     Ok(relayed(answer))
 }
 
+/// Puts the answers of ours into a body that it goes on from, which no model and no provider could find.
+async fn with_answers(services: &Services, payload: Payload, forward: &Forward) -> Result<(Payload, Named), Refusal> {
+    let goes_on = forward.request.minted_history && forward.format == Some(ApiFormat::Responses);
+    match (payload, &services.engine.stored, &forward.identity) {
+        (Payload::Held(Fetched { bytes, mut share }), Some(stored), Some(owner)) if goes_on => {
+            let in_vocabulary = |problem| Refusal::in_vocabulary(problem, forward.vocabulary);
+            let (bytes, named) = stored.resolve(owner, bytes).await.map_err(in_vocabulary)?;
+            share.grow(bytes.len() as u64).map_err(in_vocabulary)?;
+            Ok((Payload::Held(Fetched { bytes, share }), named))
+        }
+        (payload, _, _) => Ok((payload, Named::default())),
+    }
+}
+
 /// The body as its provider can read it.
-fn edited(body: Bytes, forward: &Forward) -> Result<Bytes, Refusal> {
+fn edited(body: Bytes, forward: &Forward) -> Result<Edited, Refusal> {
     let upstream_model = forward.model.as_ref().and_then(|model| model.upstream_model.as_deref());
-    let folds = forward.format.filter(|_| forward.request.minted_history);
+    // Citations of our files may come back alone, without the calls that wrote them.
+    let folds = forward.format.filter(|_| forward.request.minted_history || forward.request.own_file_ids);
     edit::edit(body, upstream_model, folds)
 }
 
@@ -254,24 +293,37 @@ async fn code_turn(
     caller: &Caller,
     headers: HeaderMap,
     body: Fetched,
+    mut named: Named,
     mut run: Run,
     forward: &Forward,
 ) -> Result<Response, Refusal> {
     let Some(format) = forward.format else {
         return Err(undecided());
     };
+    let grown = named.is_some();
+    if !grown && forward.request.own_file_ids {
+        // Kept with the ids: whoever goes on from this answer gets the files again, not what was made of them here.
+        named.input = responses::stored::input(&body.bytes);
+    }
+    let Given { body, seeds, hint, dropped } = give(services, forward, body, grown, Recipient::Run).await?;
+    let hints = [run.purpose_hint.take(), hint];
+    run.purpose_hint = hints.into_iter().flatten().reduce(|one, other| format!("{one}\n{other}"));
     // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.
     let model = forward.model.as_ref();
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
     let asked = RunRequest {
         request_id: caller.request_id.to_string(),
-        workspace: forward.identity.as_ref().map(|identity| identity.workspace.clone()).unwrap_or_default(),
+        // A run is decided for somebody; nobody is the tenant of no name.
+        owner: forward.identity.clone().unwrap_or_else(|| Identity { user: String::new(), workspace: String::new() }),
         caller: format,
         model_wires: model.map_or_else(|| vec![format], |model| model.wires.clone()),
         provider: model.map(|model| model.provider.clone()).unwrap_or_default(),
         upstream_model: model.and_then(|model| model.upstream_model.clone()),
         forward_headers: headers,
         body: body.bytes,
+        named,
+        seeds,
+        dropped,
         run,
         stream: forward.request.stream,
         tally: Arc::clone(&caller.notes.tally),

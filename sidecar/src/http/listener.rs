@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use super::linger::Lingering;
+use super::stall::Stalling;
 use crate::config::ListenAddress;
 use crate::private;
 
@@ -43,6 +44,8 @@ pub struct ListenerLimits {
     pub max_connections: usize,
     /// Longest time for a request's head.
     pub header_timeout: Duration,
+    /// Longest wait for the other end to read; `None` for ever.
+    pub stall_timeout: Option<Duration>,
 }
 
 /// When connections end. `stop` lets open requests finish; `abandon` does not.
@@ -97,19 +100,15 @@ impl Listener {
     /// Serves until told to stop. Connections are tasks of `tasks`; this returns when no new one is accepted.
     pub async fn serve(self, router: Router, limits: ListenerLimits, ending: Ending, tasks: TaskTracker) {
         let room = Room::new(limits.max_connections);
-        let connection = Connection { router, limits, ending: ending.clone(), tasks: tasks.clone() };
+        let connection = Connection { router, limits, ending: ending.clone(), tasks };
         loop {
             let accepted = tokio::select! {
                 () = ending.stop.cancelled() => return,
                 accepted = self.accept(&room) => accepted,
             };
             match accepted {
-                Ok((Stream::Unix(stream), place)) => {
-                    tasks.spawn(connection.clone().serve(stream, place));
-                }
-                Ok((Stream::Tcp(stream), place)) => {
-                    tasks.spawn(connection.clone().serve(stream, place));
-                }
+                Ok((Stream::Unix(stream), place)) => connection.spawn(stream, place),
+                Ok((Stream::Tcp(stream), place)) => connection.spawn(stream, place),
                 Err(error) => {
                     tracing::warn!(error = %error, "a connection could not be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -183,6 +182,18 @@ struct Connection {
 }
 
 impl Connection {
+    /// Serves it in a task.
+    fn spawn<S>(&self, stream: S, place: Place)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let this = self.clone();
+        match self.limits.stall_timeout {
+            Some(patience) => self.tasks.spawn(this.serve(Stalling::new(stream, patience), place)),
+            None => self.tasks.spawn(this.serve(stream, place)),
+        };
+    }
+
     async fn serve<S>(self, stream: S, place: Place)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

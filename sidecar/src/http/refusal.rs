@@ -7,7 +7,8 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
-use http::StatusCode;
+use http::header::CONTENT_RANGE;
+use http::{HeaderValue, StatusCode};
 
 use crate::repository::RepositoryError;
 
@@ -18,6 +19,8 @@ pub struct Refusal {
     problem: Problem,
     status: Option<StatusCode>,
     vocabulary: Option<Vocabulary>,
+    /// The size of the file of which a range was asked for that it does not have.
+    beyond_bytes: Option<u64>,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -39,10 +42,29 @@ impl Refusal {
         Self { status: Some(StatusCode::CONFLICT), ..Self::from(Problem::invalid(message)) }
     }
 
+    /// A range in which a file of this size has nothing: 416.
+    pub(super) fn unsatisfiable(size_bytes: u64) -> Self {
+        let text = format!("the range begins behind the end of the file, which has {size_bytes} bytes");
+        Self {
+            status: Some(StatusCode::RANGE_NOT_SATISFIABLE),
+            beyond_bytes: Some(size_bytes),
+            ..Self::from(Problem::invalid(text).with_param("range"))
+        }
+    }
+
     /// A failure of ours: opaque words outside, the cause in the log.
     pub(super) fn internal(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::opaque(Origin::Gateway, cause)
+    }
+
+    /// A failure of the database or the file store.
+    pub(super) fn storage(cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::opaque(Origin::Storage, cause)
+    }
+
+    fn opaque(origin: Origin, cause: impl Error + Send + Sync + 'static) -> Self {
         let text = "something failed inside the gateway; the request id finds it in the log";
-        Self { cause: Some(Arc::new(cause)), ..Self::from(Problem::new(ProblemKind::Internal, Origin::Gateway, text)) }
+        Self { cause: Some(Arc::new(cause)), ..Self::from(Problem::new(ProblemKind::Internal, origin, text)) }
     }
 
     /// Adds the cause, for the log.
@@ -74,13 +96,17 @@ impl Refusal {
                 response.headers_mut().insert(name, value);
             }
         }
+        let range = self.beyond_bytes.and_then(|bytes| HeaderValue::try_from(format!("bytes */{bytes}")).ok());
+        if let Some(range) = range {
+            response.headers_mut().insert(CONTENT_RANGE, range);
+        }
         response
     }
 }
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self { problem, status: None, vocabulary: None, cause: None }
+        Self { problem, status: None, vocabulary: None, beyond_bytes: None, cause: None }
     }
 }
 

@@ -171,3 +171,5 @@ async fn no_two_contents_ever_get_one_version(kind: Kind) {
         assert_eq!(*first, content, "version {version}");
     }
 }
+
+mod responses;

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::{EditorReport, SandboxError, ToolInput};
+use super::{EditorReport, FileContent, FileSource, Listing, SandboxError, ToolInput, WorkspacePath};
 
 /// A place that runs code in sessions. A session keeps its interpreter and its files until it is destroyed.
 pub trait SandboxBackend: Send + Sync + Debug {
-    /// Opens a fresh session.
-    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>>;
+    /// Opens a fresh session, and tells how long it will live. One that is not used, or lives, for longer is gone:
+    /// [`SandboxError::UnknownSession`].
+    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>>;
 
     /// Runs one piece of code and waits for it. A program that fails is an `Ok` with a non-zero return code.
     /// Dropping the future stops the code; the session is then good for nothing but [`Self::destroy_session`].
@@ -22,6 +23,41 @@ pub trait SandboxBackend: Send + Sync + Debug {
 
     /// Ends a session: every process gone, every file removed. A session already gone is a success.
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>>;
+
+    /// Puts a file of exactly `size` bytes into the workspace, and the directories above it. One that is there already
+    /// is never written over. Dropping the future leaves nothing behind.
+    ///
+    /// Errors beside those of every operation: [`SandboxError::FileTooLarge`], [`SandboxError::BadPath`],
+    /// [`SandboxError::Unreadable`], and [`SandboxError::NotServed`], as without an implementation.
+    fn put_file<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _path: &'a WorkspacePath,
+        _size: u64,
+        _source: FileSource,
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        Box::pin(async { Err(SandboxError::NotServed) })
+    }
+
+    /// Tells what files there are in the workspace, in no order. [`SandboxError::NotServed`] without an implementation.
+    fn list_files<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
+        Box::pin(async { Err(SandboxError::NotServed) })
+    }
+
+    /// Reads a file of the workspace. One of more than `max_bytes` is [`SandboxError::FileTooLarge`], before anything of
+    /// it is read where the backend knows its size, else in the stream. One that changes while it is read is an error in
+    /// the stream where the backend sees that.
+    ///
+    /// Errors beside those of every operation: [`SandboxError::UnknownFile`], and [`SandboxError::NotServed`], as
+    /// without an implementation.
+    fn get_file<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _path: &'a WorkspacePath,
+        _max_bytes: u64,
+    ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
+        Box::pin(async { Err(SandboxError::NotServed) })
+    }
 
     /// What this sandbox gives, for health, metrics and logs.
     fn capability(&self) -> Capability;
@@ -39,6 +75,17 @@ pub struct SessionSpec {
     /// How long the session may stand unused, a hint the backend may only lower.
     pub idle_timeout: Option<Duration>,
     /// How long the session may live in all, a hint the backend may only lower.
+    pub max_lifetime: Option<Duration>,
+}
+
+/// A session that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionGrant {
+    /// Its name.
+    pub id: SessionId,
+    /// How long it may stand unused; `None` if the backend does not say.
+    pub idle_timeout: Option<Duration>,
+    /// How long it may live in all, likewise. A call that runs then is not broken off.
     pub max_lifetime: Option<Duration>,
 }
 
@@ -64,8 +111,8 @@ pub struct ExecutionResult {
     pub return_code: i32,
     /// Files the backend itself named as output of this call.
     pub files: Vec<ProducedFile>,
-    /// What an edit came to. `None` for other tools, for an edit that was stopped, and from a contract-v1 server, whose
-    /// answer is text alone.
+    /// What an edit came to. `None` for other tools, for an edit that was stopped, and from a contract-v1 server other than
+    /// ours, whose answer is text alone.
     pub editor: Option<EditorReport>,
 }
 

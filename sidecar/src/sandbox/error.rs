@@ -14,6 +14,12 @@ pub enum SandboxError {
     /// The session is gone: killed, expired, or never ours.
     #[error("the sandbox session is gone")]
     UnknownSession,
+    /// The session has as many calls and file operations at once as it may have; worth another try when one of them ended.
+    #[error("the session has {limit} calls running or waiting, as many as it may have")]
+    Busy {
+        /// As many as it may have.
+        limit: usize,
+    },
     /// The backend refused the input.
     #[error("the sandbox refused the request: {reason}")]
     Refused {
@@ -23,6 +29,27 @@ pub enum SandboxError {
     /// Our credential for the backend is wrong.
     #[error("the sandbox refused our credential")]
     Unauthorized,
+    /// The backend has no such operation; contract v1 leaves those on files open.
+    #[error("the sandbox does not serve this operation")]
+    NotServed,
+    /// There is no such file in the workspace, or it is none that may be taken out: a link, a pipe, a device.
+    #[error("the workspace has no such file")]
+    UnknownFile,
+    /// The file is too large: for the workspace on its way in, for the caller on its way out.
+    #[error("the file is larger than {limit} bytes")]
+    FileTooLarge {
+        /// What there is room for, in bytes.
+        limit: u64,
+    },
+    /// No file can stand at this path of the workspace.
+    #[error("the sandbox takes no file at this path: {reason}")]
+    BadPath {
+        /// Why.
+        reason: &'static str,
+    },
+    /// The bytes of a file that was to go in could not be had. The sandbox is not at fault.
+    #[error("the file could not be read on its way into the sandbox")]
+    Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No answer within the budget plus the grace.
     #[error("the sandbox did not answer in time")]
     TimedOut,

@@ -10,7 +10,10 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::{ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
+use super::{
+    ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError, SessionGrant,
+    SessionId, SessionSpec, WorkspacePath,
+};
 
 /// Sessions that are being destroyed at the same time.
 const AT_ONCE: usize = 16;
@@ -29,7 +32,7 @@ pub struct Reaper {
 /// A session on loan. Dropping it hands the session to the [`Reaper`].
 #[derive(Debug)]
 pub struct Lease {
-    session: SessionId,
+    granted: SessionGrant,
     /// Goes with the session to be destroyed.
     seat: Option<Seat>,
     reaper: Reaper,
@@ -84,8 +87,8 @@ impl Reaper {
     /// Opens a session and lends it. At capacity when the workspace has its share, or the backend no room.
     pub async fn lease(&self, spec: &SessionSpec) -> Result<Lease, SandboxError> {
         let seat = self.shares.seat(&spec.workspace)?;
-        let session = self.backend.create_session(spec).await?;
-        Ok(Lease { session, seat: Some(seat), reaper: self.clone() })
+        let granted = self.backend.create_session(spec).await?;
+        Ok(Lease { granted, seat: Some(seat), reaper: self.clone() })
     }
 
     /// The backend behind the leases.
@@ -95,9 +98,29 @@ impl Reaper {
 }
 
 impl Lease {
+    /// The session, and how long it lives if nobody ends it.
+    pub fn granted(&self) -> &SessionGrant {
+        &self.granted
+    }
+
     /// Runs code in the leased session.
     pub async fn execute(&self, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
-        self.reaper.backend.execute(&self.session, request).await
+        self.reaper.backend.execute(&self.granted.id, request).await
+    }
+
+    /// Puts a file of `size` bytes into the leased session.
+    pub async fn put_file(&self, path: &WorkspacePath, size: u64, source: FileSource) -> Result<(), SandboxError> {
+        self.reaper.backend.put_file(&self.granted.id, path, size, source).await
+    }
+
+    /// Tells what files the leased session has.
+    pub async fn list_files(&self) -> Result<Listing, SandboxError> {
+        self.reaper.backend.list_files(&self.granted.id).await
+    }
+
+    /// Reads a file of the leased session, if it has no more than `max_bytes`.
+    pub async fn get_file(&self, path: &WorkspacePath, max_bytes: u64) -> Result<FileContent, SandboxError> {
+        self.reaper.backend.get_file(&self.granted.id, path, max_bytes).await
     }
 }
 
@@ -129,7 +152,7 @@ impl Drop for Seat {
 impl Drop for Lease {
     fn drop(&mut self) {
         // The receiver lives as long as the app; if it is gone the process is ending and the backend clears itself.
-        drop(self.reaper.returned.send(Used { session: self.session.clone(), seat: self.seat.take() }));
+        drop(self.reaper.returned.send(Used { session: self.granted.id.clone(), seat: self.seat.take() }));
     }
 }
 
@@ -143,7 +166,8 @@ mod tests {
 
     use super::Reaper;
     use crate::sandbox::{
-        Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec,
+        Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionGrant, SessionId,
+        SessionSpec,
     };
 
     /// Keeps count of its sessions and runs nothing.
@@ -154,12 +178,12 @@ mod tests {
     }
 
     impl SandboxBackend for Counter {
-        fn create_session<'a>(&'a self, _: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+        fn create_session<'a>(&'a self, _: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>> {
             let mut made = self.made.lock().unwrap();
             *made += 1;
             let id = SessionId(made.to_string());
             self.alive.lock().unwrap().insert(id.clone());
-            async move { Ok(id) }.boxed()
+            async move { Ok(SessionGrant { id, idle_timeout: None, max_lifetime: None }) }.boxed()
         }
 
         fn execute<'a>(

@@ -6,9 +6,12 @@
 mod capture;
 mod census;
 mod control;
+mod files;
 mod freeze;
+mod incoming;
 mod interpreter;
 mod launch;
+mod life;
 mod pidfd;
 mod python;
 mod seccomp;
@@ -16,27 +19,40 @@ mod session;
 mod settings;
 mod spawner;
 mod startup;
+mod table;
 mod tree;
 mod watch;
 mod workspace;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
+pub use files::Existing;
+pub use incoming::Incoming;
+pub use life::SessionInfo;
 pub use settings::{ProcessSettings, RunAs, SandboxLimits};
 pub use startup::{Probe, StartupRefusal};
 
-use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
+use super::{
+    Capability, ExecutionRequest, ExecutionResult, FileContent, FileSource, ListedFile, Listing, SandboxBackend,
+    SandboxError, SessionGrant, SessionId, SessionSpec, WorkspacePath,
+};
+use crate::clock::Clock;
 use crate::ids::IdSource;
 use launch::Launcher;
 use session::Session;
+use table::Table;
 
+/// Where code sees its workspace.
+pub const WORKSPACE: &str = "/workspace";
+/// Another name of it.
+pub const OTHER_NAME: &str = "/mnt/data";
 /// Prefix of session ids.
 const SESSION: &str = "otari_sbx_";
 /// When to come back if every session is taken: most live for one request.
@@ -47,9 +63,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 pub struct ProcessSandbox {
     launcher: Arc<Launcher>,
     tier: Tier,
-    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    sessions: Arc<Table>,
     slots: Arc<Semaphore>,
     ids: Arc<dyn IdSource>,
+    /// Ends sessions whose time is over; ends itself when it is dropped.
+    _tending: JoinSet<()>,
 }
 
 /// How strongly a session is isolated.
@@ -75,7 +93,11 @@ impl ProcessSandbox {
     /// Proves that this host isolates, clears what a dead predecessor left, and opens for sessions.
     ///
     /// Makes the whole process undumpable, so that no other process of its user can read its memory or environment.
-    pub async fn start(settings: ProcessSettings, ids: Arc<dyn IdSource>) -> Result<Arc<Self>, StartupRefusal> {
+    pub async fn start(
+        settings: ProcessSettings,
+        ids: Arc<dyn IdSource>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, StartupRefusal> {
         let system = |what: &str, error: std::io::Error| {
             StartupRefusal::new(format!("{what}: {error}"), "free memory, processes or disk space for the sidecar")
         };
@@ -99,37 +121,94 @@ impl ProcessSandbox {
             tracing::warn!(isolation = tier.name(), "sessions have an empty /proc: this host forbids a new one");
         }
         let slots = Arc::new(Semaphore::new(launcher.limits.sessions));
-        Ok(Arc::new(Self { launcher, tier, sessions: Mutex::default(), slots, ids }))
+        let sessions = Table::new(clock);
+        let mut tending = JoinSet::new();
+        tending.spawn(table::tend(Arc::downgrade(&sessions)));
+        Ok(Arc::new(Self { launcher, tier, sessions, slots, ids, _tending: tending }))
     }
 
-    fn find(&self, id: &SessionId) -> Result<Arc<Session>, SandboxError> {
-        self.sessions().get(id).cloned().ok_or(SandboxError::UnknownSession)
+    /// Tells of a live session.
+    pub fn session(&self, id: &SessionId) -> Option<SessionInfo> {
+        self.sessions.info(id)
     }
 
-    fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
-        // The map is whole between any two operations on it, so a panic elsewhere does not spoil it.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sessions alive, and how many there may be.
+    pub fn occupancy(&self) -> (usize, usize) {
+        (self.sessions.len(), self.launcher.limits.sessions)
     }
 
-    async fn create(&self) -> Result<SessionId, SandboxError> {
-        let slot = Arc::clone(&self.slots)
-            .try_acquire_owned()
-            .map_err(|_| SandboxError::AtCapacity { retry_after: Some(RETRY_AFTER) })?;
+    /// Opens a file of a workspace as [`SandboxBackend::get_file`] does, and tells how long it is. Until all of it is read
+    /// its session is in use.
+    pub async fn open_file(
+        &self,
+        session: &SessionId,
+        path: &WorkspacePath,
+        max_bytes: u64,
+    ) -> Result<(u64, FileContent), SandboxError> {
+        let visit = self.sessions.enter(session)?;
+        let (size, content) = visit.session.get_file(path, max_bytes).await?;
+        let using = visit.using;
+        let content = content.map(move |piece| {
+            let _in_use = &using;
+            piece
+        });
+        Ok((size, content.boxed()))
+    }
+
+    /// Whether a directory stands at a path of a workspace.
+    pub async fn is_directory(&self, session: &SessionId, path: &WorkspacePath) -> Result<bool, SandboxError> {
+        self.sessions.enter(session)?.session.is_directory(path).await
+    }
+
+    /// Begins a file of at most `sandbox.max_file_bytes` that is to go into a session, which is in use until then.
+    pub async fn receive_file(&self, session: &SessionId) -> Result<Incoming, SandboxError> {
+        let visit = self.sessions.enter(session)?;
+        Incoming::begin(visit, &self.launcher.root.incoming(), self.ids.hex128(), self.launcher.limits.file_bytes).await
+    }
+
+    /// When a listed file last changed: seconds since the epoch, and the nanoseconds after them. Code cannot set it back.
+    pub fn changed_at(file: &ListedFile) -> (u64, u64) {
+        let [_, _, seconds, nanoseconds] = file.stamp.0;
+        (seconds, nanoseconds)
+    }
+
+    /// Longest execution, and longest text of one.
+    pub fn limits(&self) -> &SandboxLimits {
+        &self.launcher.limits
+    }
+
+    /// Ends every session, and opens none any more.
+    pub async fn shut(&self) {
+        self.slots.close();
+        self.sessions.close().await;
+    }
+
+    async fn create(&self, spec: &SessionSpec) -> Result<SessionGrant, SandboxError> {
+        let full = || SandboxError::AtCapacity { retry_after: Some(RETRY_AFTER) };
+        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| full())?;
         let id = SessionId(self.ids.mint(SESSION));
         let session = Session::open(Arc::clone(&self.launcher), self.tier, &id.0, slot).await?;
-        self.sessions().insert(id.clone(), Arc::new(session));
-        Ok(id)
+        let limits = &self.launcher.limits;
+        match self.sessions.add(id.clone(), session, (limits.idle, limits.lifetime), spec) {
+            Ok(SessionInfo { idle_timeout, max_lifetime, .. }) => {
+                Ok(SessionGrant { id, idle_timeout: Some(idle_timeout), max_lifetime: Some(max_lifetime) })
+            }
+            Err(session) => {
+                session.close().await?;
+                Err(full())
+            }
+        }
     }
 
     async fn run(&self, id: &SessionId, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
         let limit = self.launcher.limits.code_bytes;
         request.input.check(limit).map_err(|reason| SandboxError::Refused { reason })?;
-        self.find(id)?.execute(&request.input, request.timeout).await
+        let visit = self.sessions.enter(id)?;
+        visit.session.execute(&request.input, request.timeout).await
     }
 
     async fn destroy(&self, id: &SessionId) -> Result<(), SandboxError> {
-        let session = self.sessions().remove(id);
-        match session {
+        match self.sessions.remove(id) {
             Some(session) => session.close().await,
             None => Ok(()),
         }
@@ -137,8 +216,8 @@ impl ProcessSandbox {
 }
 
 impl SandboxBackend for ProcessSandbox {
-    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
-        self.create().boxed()
+    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>> {
+        self.create(spec).boxed()
     }
 
     fn execute<'a>(
@@ -151,6 +230,33 @@ impl SandboxBackend for ProcessSandbox {
 
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
         self.destroy(session).boxed()
+    }
+
+    fn put_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        size: u64,
+        source: FileSource,
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        async move {
+            let visit = self.sessions.enter(session)?;
+            visit.session.put_file(path, size, source, Existing::Kept).await
+        }
+        .boxed()
+    }
+
+    fn list_files<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
+        async move { self.sessions.enter(session)?.session.list_files().await }.boxed()
+    }
+
+    fn get_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        max_bytes: u64,
+    ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
+        async move { Ok(self.open_file(session, path, max_bytes).await?.1) }.boxed()
     }
 
     fn capability(&self) -> Capability {

@@ -5,9 +5,11 @@
 
 mod answer;
 mod call;
+mod files;
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -16,7 +18,10 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use serde_json::json;
 
-use super::{Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec};
+use super::{
+    Capability, ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError,
+    SessionGrant, SessionId, SessionSpec, WorkspacePath,
+};
 
 /// How a contract-v1 server is reached.
 #[derive(Clone)]
@@ -49,6 +54,8 @@ pub struct HttpLimits {
     pub call_timeout: Duration,
     /// What an execution gets on top of the time granted to the code: the server needs some to answer in.
     pub execute_grace: Duration,
+    /// Time for a file on its way in or out.
+    pub file_timeout: Duration,
     /// Longest answer that is read.
     pub answer_bytes: usize,
 }
@@ -59,7 +66,8 @@ impl Default for HttpLimits {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
             execute_grace: Duration::from_secs(10),
-            answer_bytes: 8 << 20,
+            file_timeout: Duration::from_mins(5),
+            answer_bytes: 16 << 20,
         }
     }
 }
@@ -86,6 +94,8 @@ pub struct HttpSandbox {
     client: Client,
     base: Url,
     limits: HttpLimits,
+    /// When the server last said that it has no lists of files.
+    lists_refused: Mutex<Option<Instant>>,
 }
 
 impl HttpSandbox {
@@ -112,10 +122,10 @@ impl HttpSandbox {
             .no_proxy()
             .build()
             .map_err(HttpSettingsError::Client)?;
-        Ok(Self { client, base, limits: settings.limits })
+        Ok(Self { client, base, limits: settings.limits, lists_refused: Mutex::default() })
     }
 
-    async fn create(&self, spec: &SessionSpec) -> Result<SessionId, SandboxError> {
+    async fn create(&self, spec: &SessionSpec) -> Result<SessionGrant, SandboxError> {
         let mut body = serde_json::Map::new();
         for (name, hint) in [("idle_timeout_seconds", spec.idle_timeout), ("max_lifetime_seconds", spec.max_lifetime)] {
             if let Some(hint) = hint {
@@ -143,7 +153,7 @@ impl HttpSandbox {
             },
             other => other,
         })?;
-        answer::execution(&answer)
+        answer::execution(&answer, &request.input)
     }
 
     async fn destroy(&self, session: &SessionId) -> Result<(), SandboxError> {
@@ -175,7 +185,7 @@ impl HttpSandbox {
 }
 
 impl SandboxBackend for HttpSandbox {
-    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+    fn create_session<'a>(&'a self, spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>> {
         self.create(spec).boxed()
     }
 
@@ -189,6 +199,29 @@ impl SandboxBackend for HttpSandbox {
 
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
         self.destroy(session).boxed()
+    }
+
+    fn put_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        size: u64,
+        source: FileSource,
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        self.put(session, path, size, source).boxed()
+    }
+
+    fn list_files<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
+        self.list(session).boxed()
+    }
+
+    fn get_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        max_bytes: u64,
+    ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
+        self.get(session, path, max_bytes).boxed()
     }
 
     fn capability(&self) -> Capability {

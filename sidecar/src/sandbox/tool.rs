@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: every text of an input is within [`ToolInput::check`]'s limits before it reaches an embedded session.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Longest command: what the kernel takes as one argument of a program, its end mark aside.
 const MAX_COMMAND_BYTES: usize = (128 << 10) - 1;
@@ -63,6 +63,12 @@ pub enum EditorCommand {
         /// The lines; a missing line end is added where one is needed.
         text: String,
     },
+    /// Takes back the last act that changed a file, if nothing else changed it since and it is remembered: the last 64 of a
+    /// session's interpreter are.
+    UndoEdit {
+        /// The file.
+        path: String,
+    },
 }
 
 /// Lines of a file, counted from 1.
@@ -76,7 +82,7 @@ pub struct ViewRange {
 
 /// What an act of the text editor came to. Texts are in [`super::ExecutionResult`]: `stdout` has the content a view
 /// shows, or a sentence about a change; `stderr` says why an act failed, or what a view left out.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum EditorReport {
     /// `stdout` is these lines of a text file, unnumbered, with their own line ends.
@@ -116,7 +122,7 @@ pub enum EditorReport {
 }
 
 /// Why an act of the text editor failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EditorFault {
     /// There is no such file or directory.
@@ -134,7 +140,9 @@ impl ToolInput {
             Self::Python { code } => &[("code", code, limit)],
             Self::Bash { command } => &[("command", command, limit.min(MAX_COMMAND_BYTES))],
             Self::TextEditor(command) => match command {
-                EditorCommand::View { path, .. } => &[("path", path, MAX_PATH_BYTES)],
+                EditorCommand::View { path, .. } | EditorCommand::UndoEdit { path } => {
+                    &[("path", path, MAX_PATH_BYTES)]
+                }
                 EditorCommand::Create { path, text } => {
                     &[("path", path, MAX_PATH_BYTES), ("text of the file", text, limit)]
                 }
@@ -163,7 +171,8 @@ impl EditorCommand {
             EditorReport::Created { .. } => matches!(self, Self::Create { .. }),
             EditorReport::Edited { lines, .. } => {
                 let bytes: usize = lines.iter().flatten().map(|line| line.len() + r#""","#.len()).sum();
-                bytes <= MAX_HUNK_BYTES && matches!(self, Self::StrReplace { .. } | Self::Insert { .. })
+                bytes <= MAX_HUNK_BYTES
+                    && matches!(self, Self::StrReplace { .. } | Self::Insert { .. } | Self::UndoEdit { .. })
             }
         }
     }

@@ -19,6 +19,7 @@ use super::session::{self, Finished, Session};
 use super::tally::Tally;
 use super::{failure, report};
 use crate::sandbox::SandboxError;
+use crate::stored::Keeping;
 use crate::upstream::ModelAnswer;
 use crate::wire::event::{ClientEvent, TurnEvent};
 use crate::wire::model_request::{CallResult, TurnKind};
@@ -41,6 +42,8 @@ pub(super) struct Driver {
     pub(super) tally: Arc<Tally>,
     /// Where the conversation may go on without what ran.
     pub(super) notes: Option<Notes>,
+    /// Where the answer is kept.
+    pub(super) keeping: Option<Keeping>,
 }
 
 /// Where the client's bytes go.
@@ -93,6 +96,12 @@ impl Driver {
         tokio::pin!(quiet);
         self.answered(first)?;
         loop {
+            if self.finished
+                && let (Some(keeping), Some(answer)) = (self.keeping.take(), self.writer.kept())
+            {
+                // Before the client hears of the end: its next request may name this answer.
+                keeping.keep(answer).await;
+            }
             if !self.flush(sink, timeout.as_mut(), quiet.as_mut()).await {
                 self.tell(Input::ClientGone)?;
             }
@@ -125,11 +134,19 @@ impl Driver {
                 // A stream has begun; the call that needs the session will be told.
                 if matches!(sink, Sink::Whole) && !self.session.has_run() { Err(problem) } else { Ok(()) }
             }
-            Happened::Sandbox(session::Happened::Finished(Finished { call, input, result })) => {
+            Happened::Sandbox(session::Happened::NotSeeded(error)) => {
+                self.log(&error, "code cannot run without its files");
+                let problem = failure::of_seed(&error);
+                if matches!(sink, Sink::Whole) && !self.session.has_run() {
+                    return Err(problem);
+                }
+                self.tell(Input::Failed(problem))
+            }
+            Happened::Sandbox(session::Happened::Finished(Finished { call, input, result, files })) => {
                 if let Err(error) = &result {
                     self.log(error, "code was not run");
                 }
-                let outcome = report::outcome(&input, result, &self.limits);
+                let outcome = report::outcome(&input, result, files, &self.limits);
                 self.tell(Input::ToolFinished { call, outcome })
             }
             Happened::Model(model_side::Happened::Answered(Ok(answer))) if answer.status.is_success() => {

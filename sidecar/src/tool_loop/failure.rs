@@ -5,6 +5,7 @@ use std::time::Duration;
 use decision::problem::{Origin, Problem, ProblemKind};
 use http::{HeaderMap, StatusCode};
 
+use super::files::{SeedError, SeedFault};
 use crate::sandbox::SandboxError;
 use crate::wire::served::ModelWire;
 
@@ -23,6 +24,12 @@ pub(super) fn of_sandbox(error: &SandboxError) -> Problem {
             problem
         }
         SandboxError::UnknownSession
+        | SandboxError::Busy { .. }
+        | SandboxError::NotServed
+        | SandboxError::UnknownFile
+        | SandboxError::FileTooLarge { .. }
+        | SandboxError::BadPath { .. }
+        | SandboxError::Unreadable(_)
         | SandboxError::Refused { .. }
         | SandboxError::Unauthorized
         | SandboxError::TimedOut
@@ -31,6 +38,26 @@ pub(super) fn of_sandbox(error: &SandboxError) -> Problem {
             Problem::new(ProblemKind::SandboxFailed, Origin::Sandbox, message)
         }
     }
+}
+
+/// A session that has not the files it was to have.
+pub(super) fn of_seed(error: &SeedError) -> Problem {
+    let why = match &error.cause {
+        SeedFault::Source(_) | SeedFault::Sandbox(SandboxError::Unreadable(_)) => "it cannot be read".to_owned(),
+        SeedFault::Unkept => "files are switched off (`files.enabled`)".to_owned(),
+        SeedFault::TimedOut(limit) => {
+            format!("with the others it took longer than {} s (`tool_loop.file_timeout_ms`)", limit.as_secs())
+        }
+        SeedFault::Sandbox(SandboxError::FileTooLarge { limit }) => {
+            format!("the sandbox has room for {limit} bytes: send fewer or smaller files")
+        }
+        SeedFault::Sandbox(SandboxError::BadPath { .. }) => "the sandbox takes no file of this name".to_owned(),
+        SeedFault::Sandbox(SandboxError::NotServed) => "this sandbox takes no files".to_owned(),
+        SeedFault::Sandbox(SandboxError::Refused { .. }) => "the sandbox refused it".to_owned(),
+        SeedFault::Sandbox(_) => "the sandbox is not available".to_owned(),
+    };
+    let message = format!("the file `{}` did not get into the sandbox: {why}", error.name);
+    Problem::new(ProblemKind::SandboxFailed, Origin::Sandbox, message)
 }
 
 /// A model's error answer, in the words it used.

@@ -105,10 +105,17 @@ pub(super) fn for_client(upstream: &HeaderMap, wire: CallerWire, request_id: &st
     if let (false, Ok(id)) = (headers.contains_key(id_header), HeaderValue::from_str(request_id)) {
         headers.insert(HeaderName::from_static(id_header), id);
     }
-    if let Some(Ok(dropped)) = dropped.map(|dropped| HeaderValue::from_str(&header_text(dropped))) {
-        headers.insert(HeaderName::from_static(DROPPED), dropped);
+    if let Some(dropped) = dropped {
+        tell_dropped(&mut headers, dropped);
     }
     headers
+}
+
+/// Names in an answer's head what of its request could not be carried over.
+pub fn tell_dropped(headers: &mut HeaderMap, dropped: &str) {
+    if let Ok(dropped) = HeaderValue::from_str(&header_text(dropped)) {
+        headers.insert(HeaderName::from_static(DROPPED), dropped);
+    }
 }
 
 /// Names from a request's body as a header may say them.

@@ -25,6 +25,10 @@ pub struct Limits {
     pub max_result_bytes: usize,
     /// What a provider says about a failure, in bytes.
     pub max_error_bytes: usize,
+    /// All files of a request on their way into a session, and again all that one call wrote on their way out.
+    pub file_timeout: Duration,
+    /// Images that an answer shows in itself, in bytes; further ones it shows by their address.
+    pub max_inline_image_bytes: usize,
     /// Pieces of the answer that wait for a slow client.
     pub max_queued_chunks: usize,
     /// What is remembered for the next requests of conversations.
@@ -45,6 +49,8 @@ impl Default for Limits {
             max_calls_per_turn: 16,
             max_result_bytes: 1 << 20,
             max_error_bytes: 256 << 10,
+            file_timeout: Duration::from_mins(2),
+            max_inline_image_bytes: 4 << 20,
             max_queued_chunks: 16,
             memory: MemoryLimits::default(),
             drain_timeout: Duration::from_secs(1),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::limits::Limits;
 use crate::sandbox::{EditorCommand, EditorFault, EditorReport, ExecutionResult, SandboxError, ToolInput};
 use crate::wire::code_tool::ERROR_MARK;
-use crate::wire::event::{CodeFailure, CodeOutcome, Edit, Hunk, ViewedLines};
+use crate::wire::event::{CodeFailure, CodeFiles, CodeOutcome, Edit, Hunk, NotKept, ViewedLines};
 
 /// Return code of what was stopped at its time limit.
 const STOPPED: i32 = 124;
@@ -18,6 +18,7 @@ const REFUSED: &str = "the sandbox takes no such input; it may be too long";
 pub(super) fn outcome(
     input: &ToolInput,
     result: Result<ExecutionResult, SandboxError>,
+    files: CodeFiles,
     limits: &Limits,
 ) -> CodeOutcome {
     let ExecutionResult { stdout, stderr, return_code, editor, files: _ } = match result {
@@ -25,9 +26,9 @@ pub(super) fn outcome(
         Err(error) => return CodeOutcome::Failed(failure(&error)),
     };
     let (stdout, stderr) = (cut(stdout, limits.max_result_bytes), cut(stderr, limits.max_result_bytes));
-    let ToolInput::TextEditor(command) = input else { return CodeOutcome::Ran { stdout, stderr, return_code } };
+    let ToolInput::TextEditor(command) = input else { return CodeOutcome::Ran { stdout, stderr, return_code, files } };
     match edit(command, editor, return_code) {
-        Ok(edit) => CodeOutcome::Edited { text: stdout, note: stderr, edit },
+        Ok(edit) => CodeOutcome::Edited { text: stdout, note: stderr, edit, files },
         Err(failure) => {
             let message = [stderr, stdout].into_iter().find(|text| !text.trim().is_empty());
             let message =
@@ -56,28 +57,39 @@ fn edit(command: &EditorCommand, report: Option<EditorReport>, return_code: i32)
         (None, _) if return_code != 0 => return Err(CodeFailure::InvalidInput(REFUSED)),
         (None, EditorCommand::View { .. }) => Edit::Viewed(None),
         (None, EditorCommand::Create { .. }) => Edit::Created { is_file_update: false },
-        (None, EditorCommand::StrReplace { .. } | EditorCommand::Insert { .. }) => Edit::Replaced(None),
+        (None, EditorCommand::StrReplace { .. } | EditorCommand::Insert { .. } | EditorCommand::UndoEdit { .. }) => {
+            Edit::Replaced(None)
+        }
     })
 }
 
 fn failure(error: &SandboxError) -> CodeFailure {
     match error {
-        SandboxError::AtCapacity { .. } => CodeFailure::TooMany,
+        SandboxError::AtCapacity { .. } | SandboxError::Busy { .. } => CodeFailure::TooMany,
         SandboxError::TimedOut => CodeFailure::TimedOut,
         SandboxError::Refused { .. } => CodeFailure::InvalidInput(REFUSED),
-        SandboxError::UnknownSession | SandboxError::Unauthorized | SandboxError::Unreachable { .. } => {
-            CodeFailure::Unavailable
-        }
+        SandboxError::UnknownSession
+        | SandboxError::Unauthorized
+        | SandboxError::NotServed
+        | SandboxError::UnknownFile
+        | SandboxError::FileTooLarge { .. }
+        | SandboxError::BadPath { .. }
+        | SandboxError::Unreadable(_)
+        | SandboxError::Unreachable { .. } => CodeFailure::Unavailable,
     }
 }
 
 /// The result as the model reads it, and whether it is an error. Warnings on stderr are none.
 pub(super) fn text_for_model(outcome: &CodeOutcome) -> (String, bool) {
-    let (stdout, stderr, return_code) = match outcome {
+    let (stdout, stderr, return_code, files) = match outcome {
         CodeOutcome::Failed(failure) => return (format!("{ERROR_MARK}{}", failure_words(*failure)), true),
         CodeOutcome::EditFailed { message, .. } => return (format!("{ERROR_MARK}{message}"), true),
-        CodeOutcome::Edited { text, note, edit } => return (edited(text, note, edit), false),
-        CodeOutcome::Ran { stdout, stderr, return_code } => (stdout, stderr, *return_code),
+        CodeOutcome::Edited { text, note, edit, files } => {
+            let mut told = edited(text, note, edit);
+            tell_files(&mut told, files);
+            return (told, false);
+        }
+        CodeOutcome::Ran { stdout, stderr, return_code, files } => (stdout, stderr, *return_code, files),
     };
     let is_error = return_code != 0;
     let mut text = if is_error { ERROR_MARK.to_owned() } else { String::new() };
@@ -91,7 +103,40 @@ pub(super) fn text_for_model(outcome: &CodeOutcome) -> (String, bool) {
         }
     }
     text.extend(["return code: ", &return_code.to_string()]);
+    tell_files(&mut text, files);
     (text, is_error)
+}
+
+/// The files that a call wrote, each with the id by which the user gets it.
+fn tell_files(text: &mut String, files: &CodeFiles) {
+    if files.is_empty() {
+        return;
+    }
+    let line_end = if text.ends_with('\n') { "" } else { "\n" };
+    text.extend([line_end, "files:"]);
+    for file in &files.files {
+        text.extend(["\n- ", &file.path]);
+        match &file.kept {
+            Ok(stored) => text.extend([" (file_id: ", &stored.id, ", ", &stored.size_bytes.to_string(), " bytes)"]),
+            Err(reason) => text.extend([" (not kept: ", &not_kept(*reason), ")"]),
+        }
+    }
+    if files.unnamed > 0 {
+        text.extend(["\n- and ", &files.unnamed.to_string(), " more, not kept: too many, or too deep in directories"]);
+    }
+}
+
+fn not_kept(reason: NotKept) -> Cow<'static, str> {
+    Cow::Borrowed(match reason {
+        NotKept::TooMany { limit } => return format!("a call may return {limit} files").into(),
+        NotKept::TooLarge { limit } => {
+            return format!("it has more than the {limit} bytes that were left for it").into();
+        }
+        NotKept::Unreadable => "it cannot be read",
+        NotKept::TimedOut => "there was no time left for it",
+        NotKept::StorageFull => "the user's storage is full",
+        NotKept::StorageFailed => "the file store failed",
+    })
 }
 
 /// A view in part is told with the numbers of its lines, which do not stand in it.
@@ -138,13 +183,14 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
+    use crate::wire::event::{CodeFile, StoredFile};
 
     fn check(stdout: &str, stderr: &str, return_code: i32, expected: Expect) {
         let result =
             ExecutionResult { stdout: stdout.into(), stderr: stderr.into(), return_code, ..ExecutionResult::default() };
         let limits = Limits { max_result_bytes: 8, ..Limits::default() };
         let input = ToolInput::Python { code: String::new() };
-        let (text, is_error) = text_for_model(&outcome(&input, Ok(result), &limits));
+        let (text, is_error) = text_for_model(&outcome(&input, Ok(result), CodeFiles::default(), &limits));
         expected.assert_eq(&text);
         assert_eq!(is_error, return_code != 0);
     }
@@ -200,9 +246,57 @@ mod tests {
         );
     }
 
+    #[test]
+    fn files_are_told_with_their_ids_or_why_they_have_none() {
+        let stored = StoredFile {
+            id: "file-otr1".to_owned(),
+            filename: "a.csv".to_owned(),
+            mime_type: "text/csv".to_owned(),
+            size_bytes: 7,
+            image: None,
+        };
+        let reasons = [
+            NotKept::TooMany { limit: 20 },
+            NotKept::TooLarge { limit: 9 },
+            NotKept::Unreadable,
+            NotKept::TimedOut,
+            NotKept::StorageFull,
+            NotKept::StorageFailed,
+        ];
+        let kept = [Ok(stored)].into_iter().chain(reasons.map(Err)).enumerate();
+        let files = kept.map(|(number, kept)| CodeFile { path: format!("d/{number}.csv"), kept }).collect();
+        let files = CodeFiles { files, unnamed: 3 };
+        let input = ToolInput::Python { code: String::new() };
+        let ran = outcome(&input, Ok(ended("x", "", 0, None)), files.clone(), &Limits::default());
+        expect![[r"
+            stdout:
+            x
+            return code: 0
+            files:
+            - d/0.csv (file_id: file-otr1, 7 bytes)
+            - d/1.csv (not kept: a call may return 20 files)
+            - d/2.csv (not kept: it has more than the 9 bytes that were left for it)
+            - d/3.csv (not kept: it cannot be read)
+            - d/4.csv (not kept: there was no time left for it)
+            - d/5.csv (not kept: the user's storage is full)
+            - d/6.csv (not kept: the file store failed)
+            - and 3 more, not kept: too many, or too deep in directories"]]
+        .assert_eq(&text_for_model(&ran).0);
+        let files = CodeFiles { unnamed: 0, files: files.files.into_iter().take(1).collect() };
+        let created = EditorReport::Created { is_file_update: false };
+        let create = EditorCommand::Create { path: "d/0.csv".to_owned(), text: String::new() };
+        let result = Ok(ended("The file was created.", "", 0, Some(created)));
+        let edited = outcome(&ToolInput::TextEditor(create), result, files, &Limits::default());
+        expect![[r"
+            The file was created.
+            files:
+            - d/0.csv (file_id: file-otr1, 7 bytes)"]]
+        .assert_eq(&text_for_model(&edited).0);
+    }
+
     /// What the model reads of an act of the editor, and what the outcome is.
     fn check_edit(command: EditorCommand, result: ExecutionResult, expected: Expect) -> CodeOutcome {
-        let outcome = outcome(&ToolInput::TextEditor(command), Ok(result), &Limits::default());
+        let outcome = outcome(&ToolInput::TextEditor(command), Ok(result), CodeFiles::default(), &Limits::default());
         let (text, is_error) = text_for_model(&outcome);
         expected.assert_eq(&text);
         assert_eq!(is_error, !matches!(outcome, CodeOutcome::Edited { .. }));
@@ -255,7 +349,7 @@ mod tests {
     }
 
     fn outcome_of(result: ExecutionResult) -> CodeOutcome {
-        outcome(&ToolInput::TextEditor(view()), Ok(result), &Limits::default())
+        outcome(&ToolInput::TextEditor(view()), Ok(result), CodeFiles::default(), &Limits::default())
     }
 
     #[test]

@@ -12,10 +12,13 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
+use super::files::{Furnished, RequestFiles, SeedError};
 use crate::sandbox::{
-    EditorCommand, ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SessionSpec, ToolInput, ViewRange,
+    EditorCommand, EditorReport, ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SessionSpec,
+    ToolInput, ViewRange,
 };
 use crate::wire::code_tool::CodeInput;
+use crate::wire::event::CodeFiles;
 
 /// One request's sandbox.
 pub(super) struct Session {
@@ -24,6 +27,7 @@ pub(super) struct Session {
     timeout: Duration,
     request_id: String,
     spec: SessionSpec,
+    files: RequestFiles,
     state: State,
     /// Calls that wait for the one before them: they share a workspace, and a session takes one at a time.
     waiting: VecDeque<(usize, ToolInput)>,
@@ -38,11 +42,15 @@ pub(super) struct Finished {
     pub(super) call: usize,
     pub(super) input: ToolInput,
     pub(super) result: Result<ExecutionResult, SandboxError>,
+    /// What it wrote, stored by now.
+    pub(super) files: CodeFiles,
 }
 
 enum State {
     Opening(oneshot::Receiver<Result<Lease, SandboxError>>),
-    Open(Arc<Lease>),
+    /// Opened, and its files are on their way in.
+    Furnishing(BoxFuture<'static, Result<Furnished, SeedError>>),
+    Open(Arc<Furnished>),
     /// Not opened yet, or lost.
     None,
 }
@@ -51,6 +59,8 @@ enum State {
 pub(super) enum Happened {
     /// No session could be opened. Told once.
     NotOpened(SandboxError),
+    /// A session has not the files that it was to have, so nothing may run in it. Told once.
+    NotSeeded(SeedError),
     /// A call is over.
     Finished(Finished),
 }
@@ -62,6 +72,7 @@ impl Session {
         timeout: Duration,
         request_id: String,
         workspace: String,
+        files: RequestFiles,
     ) -> Self {
         Self {
             reaper,
@@ -69,6 +80,7 @@ impl Session {
             timeout,
             request_id,
             spec: SessionSpec { workspace, ..SessionSpec::default() },
+            files,
             state: State::None,
             waiting: VecDeque::new(),
             has_run: false,
@@ -108,11 +120,20 @@ impl Session {
             if let State::Opening(opening) = &mut self.state {
                 let opened = opening.await.unwrap_or(Err(SandboxError::UnknownSession));
                 match opened {
-                    Ok(lease) => self.state = State::Open(Arc::new(lease)),
+                    Ok(lease) => self.state = State::Furnishing(self.files.clone().furnish(lease).boxed()),
                     Err(error) => {
                         self.state = State::None;
                         self.full = matches!(error, SandboxError::AtCapacity { .. });
                         return Happened::NotOpened(error);
+                    }
+                }
+            }
+            if let State::Furnishing(furnishing) = &mut self.state {
+                match furnishing.await {
+                    Ok(furnished) => self.state = State::Open(Arc::new(furnished)),
+                    Err(error) => {
+                        self.state = State::None;
+                        return Happened::NotSeeded(error);
                     }
                 }
             }
@@ -130,20 +151,20 @@ impl Session {
                 return Happened::Finished(finished);
             }
             let next = match &self.state {
-                State::Open(lease) => self.waiting.pop_front().map(|next| (Arc::clone(lease), next)),
-                State::Opening(_) => continue,
+                State::Open(session) => self.waiting.pop_front().map(|next| (Arc::clone(session), next)),
+                State::Opening(_) | State::Furnishing(_) => continue,
                 State::None => None,
             };
             match next {
-                Some((lease, (call, input))) => {
+                Some((session, (call, input))) => {
                     self.has_run = true;
-                    self.running = Some(self.execution(lease, call, input));
+                    self.running = Some(self.execution(session, call, input));
                 }
                 None => match self.waiting.pop_front() {
                     Some((call, input)) => {
                         let full = SandboxError::AtCapacity { retry_after: None };
                         let result = Err(if self.full { full } else { SandboxError::UnknownSession });
-                        return Happened::Finished(Finished { call, input, result });
+                        return Happened::Finished(Finished { call, input, result, files: CodeFiles::default() });
                     }
                     None => std::future::pending().await,
                 },
@@ -151,13 +172,27 @@ impl Session {
         }
     }
 
-    fn execution(&self, lease: Arc<Lease>, call: usize, input: ToolInput) -> BoxFuture<'static, Finished> {
+    fn execution(&self, session: Arc<Furnished>, call: usize, input: ToolInput) -> BoxFuture<'static, Finished> {
         let request = ExecutionRequest { input, timeout: self.timeout, call_id: format!("{}-{call}", self.request_id) };
         async move {
-            let result = lease.execute(&request).await;
-            Finished { call, input: request.input, result }
+            let result = session.execute(&request).await;
+            let files = match &result {
+                Ok(result) if may_have_written(&request.input, result) => session.collect(&result.files).await,
+                // Whatever is there by now, the next call that can tell of it will find it.
+                _ => CodeFiles::default(),
+            };
+            Finished { call, input: request.input, result, files }
         }
         .boxed()
+    }
+}
+
+/// Whether a call has an outcome that can tell of files, and can have written some.
+fn may_have_written(input: &ToolInput, result: &ExecutionResult) -> bool {
+    match input {
+        ToolInput::Python { .. } | ToolInput::Bash { .. } => true,
+        ToolInput::TextEditor(EditorCommand::View { .. }) => false,
+        ToolInput::TextEditor(_) => result.return_code == 0 && !matches!(result.editor, Some(EditorReport::Failed(_))),
     }
 }
 

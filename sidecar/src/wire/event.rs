@@ -178,6 +178,8 @@ pub enum CodeOutcome {
         stderr: String,
         /// 0 is success.
         return_code: i32,
+        /// What it wrote.
+        files: CodeFiles,
     },
     /// The text editor did what it was asked.
     Edited {
@@ -187,6 +189,8 @@ pub enum CodeOutcome {
         note: String,
         /// What it came to.
         edit: Edit,
+        /// What it wrote.
+        files: CodeFiles,
     },
     /// The text editor did not.
     EditFailed {
@@ -197,6 +201,84 @@ pub enum CodeOutcome {
     },
     /// It did not run, or nobody knows how it ended.
     Failed(CodeFailure),
+}
+
+/// The files that a call wrote or changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CodeFiles {
+    /// Each once.
+    pub files: Vec<CodeFile>,
+    /// Further ones, which are not stored and whose names are not told or not known.
+    pub unnamed: u64,
+}
+
+/// A file that a call wrote or changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeFile {
+    /// Its place in the workspace, fit to be shown.
+    pub path: String,
+    /// Where it is kept now, or why it is not.
+    pub kept: Result<StoredFile, NotKept>,
+}
+
+/// A file as it was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredFile {
+    /// Its id, by which its owner fetches it.
+    pub id: String,
+    /// Its own name, without a directory.
+    pub filename: String,
+    /// Its media type.
+    pub mime_type: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// All of its bytes, if it is an image that the answer shows in itself.
+    pub image: Option<Bytes>,
+}
+
+/// Why a file is not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotKept {
+    /// A call may return so many.
+    TooMany {
+        /// How many.
+        limit: usize,
+    },
+    /// It has more bytes than there were left for it.
+    TooLarge {
+        /// How many those were.
+        limit: u64,
+    },
+    /// It is no plain file, changed meanwhile, or the sandbox does not give it.
+    Unreadable,
+    /// There was no time for it.
+    TimedOut,
+    /// Its owner's workspace has as many files or bytes as it may have.
+    StorageFull,
+    /// The store of files failed.
+    StorageFailed,
+}
+
+impl CodeFiles {
+    /// Nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.unnamed == 0
+    }
+
+    /// Those that are stored, each with its place in the workspace.
+    pub fn stored(&self) -> impl Iterator<Item = (&str, &StoredFile)> {
+        self.files.iter().filter_map(|file| Some((file.path.as_str(), file.kept.as_ref().ok()?)))
+    }
+}
+
+impl CodeOutcome {
+    /// What the call wrote.
+    pub fn files(&self) -> Option<&CodeFiles> {
+        match self {
+            Self::Ran { files, .. } | Self::Edited { files, .. } => Some(files),
+            Self::EditFailed { .. } | Self::Failed(_) => None,
+        }
+    }
 }
 
 /// What an act of the text editor came to, as far as the sandbox says.

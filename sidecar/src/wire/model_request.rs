@@ -66,6 +66,8 @@ pub struct CallerSettings {
     pub max_calls: Option<usize>,
     /// What a run here cannot give, by parameter.
     pub dropped: Vec<String>,
+    /// Responses: the caller wants to go on from the answer by its id.
+    pub store: bool,
     /// Where the answer will stand, if what runs in it must be remembered for the caller's next request.
     pub place: Option<Place>,
 }

@@ -7,6 +7,7 @@ mod past;
 mod reader;
 mod request;
 mod settings;
+pub mod stored;
 mod tools;
 mod translate;
 mod writer;

@@ -11,6 +11,7 @@ use super::event::{ClientEvent, Ended};
 use super::messages::MessagesWriter;
 use super::model_request::Show;
 use super::responses::ResponsesWriter;
+use super::responses::stored::Kept;
 use super::served::CallerWire;
 use crate::clock::Clock;
 use crate::ids::IdSource;
@@ -39,6 +40,8 @@ pub struct WriterOptions {
     pub show: Show,
     /// Members of the request that the answer repeats or follows.
     pub settings: Map<String, Value>,
+    /// Somebody keeps the answer; for the wire whose answers say so.
+    pub kept: bool,
     /// Model name the caller asked for.
     pub model: String,
     /// For errors.
@@ -56,6 +59,14 @@ impl ClientWriter {
             CallerWire::Messages => Self::Messages(Box::new(MessagesWriter::new(options))),
             CallerWire::ChatCompletions => Self::ChatCompletions(Box::new(ChatWriter::new(options))),
             CallerWire::Responses => Self::Responses(Box::new(ResponsesWriter::new(options))),
+        }
+    }
+
+    /// Whether it shows images that code drew in itself.
+    pub fn shows_images(&self) -> bool {
+        match self {
+            Self::Messages(_) | Self::ChatCompletions(_) => false,
+            Self::Responses(writer) => writer.shows_images(),
         }
     }
 
@@ -95,6 +106,14 @@ impl ClientWriter {
             Self::Messages(writer) => writer.fail(problem),
             Self::ChatCompletions(writer) => writer.fail(problem),
             Self::Responses(writer) => writer.fail(problem),
+        }
+    }
+
+    /// The answer for who keeps it, after its regular end; `None` where nobody does.
+    pub fn kept(&self) -> Option<Kept> {
+        match self {
+            Self::Messages(_) | Self::ChatCompletions(_) => None,
+            Self::Responses(writer) => writer.kept(),
         }
     }
 

@@ -12,14 +12,14 @@ use crate::code::{CALL, TEXT};
 use crate::support::{Call, KEY, Upstream, config_text, start};
 
 /// The command `serve` as a process, whose log a test reads.
-struct Serving {
+pub(crate) struct Serving {
     folder: TempDir,
     child: Child,
     log: std::io::BufReader<ChildStderr>,
 }
 
 impl Serving {
-    fn start(lines: &str) -> Self {
+    pub(crate) fn start(lines: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("otari.yaml");
         std::fs::write(&config, config_text(&folder, &format!("{lines}\nlog: {{format: json}}"))).unwrap();
@@ -33,7 +33,7 @@ impl Serving {
     }
 
     /// The next line with this message.
-    fn line(&mut self, message: &str) -> Value {
+    pub(crate) fn line(&mut self, message: &str) -> Value {
         loop {
             let mut line = String::new();
             assert!(self.log.read_line(&mut line).unwrap() > 0, "the log ended without {message:?}");
@@ -44,10 +44,14 @@ impl Serving {
         }
     }
 
-    fn messages(&self, request: &Value) -> Call {
+    pub(crate) fn call(&self, method: &str, path: &str) -> Call {
         let secret = std::fs::read_to_string(self.folder.path().join("hop-secret")).unwrap();
-        let call = Call::new(&self.folder.path().join("sidecar.sock"), "POST", "/v1/messages");
-        call.header("x-otari-hop", secret.trim()).header("otari-key", KEY).json(request)
+        let call = Call::new(&self.folder.path().join("sidecar.sock"), method, path);
+        call.header("x-otari-hop", secret.trim()).header("otari-key", KEY)
+    }
+
+    fn messages(&self, request: &Value) -> Call {
+        self.call("POST", "/v1/messages").json(request)
     }
 }
 

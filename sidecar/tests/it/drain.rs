@@ -83,12 +83,11 @@ async fn a_client_that_leaves_during_the_drain_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_second_sidecar_in_the_same_folder_is_refused_and_a_dead_ones_socket_is_not_in_the_way() {
-    use std::sync::Arc;
+    use sidecar::app::App;
 
-    use sidecar::app::{App, Parts};
+    use crate::support::parts;
 
     let sidecar = start().await;
-    let parts = || Parts { clock: Arc::new(sidecar::clock::SystemClock), ids: Arc::new(sidecar::ids::SystemIds) };
     let error = App::build(&sidecar.config, parts()).await.unwrap_err();
     assert!(sidecar::telemetry::chain(&error).contains("another sidecar"), "{error:?}");
     let config = sidecar.config.clone();

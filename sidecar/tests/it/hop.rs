@@ -33,9 +33,9 @@ async fn wrong_paths_and_methods_are_answered_in_the_callers_words() {
     assert_eq!((path.status, path.json()["error"]["type"].as_str()), (404, Some("not_found_error")));
     let method = sidecar.call("DELETE", "/v1/tools").send().await;
     assert_eq!((method.status, method.json()["error"]["type"].as_str()), (405, Some("invalid_request_error")));
-    let files = sidecar.call("GET", "/v1/files").send().await;
-    assert_eq!(files.status, 404);
-    assert!(files.json()["error"]["message"].as_str().unwrap().contains("does not serve files"));
+    let containers = sidecar.call("GET", "/v1/containers").send().await;
+    assert_eq!(containers.status, 404);
+    assert!(containers.json()["error"]["message"].as_str().unwrap().contains("containers are not served"));
 }
 
 #[tokio::test]

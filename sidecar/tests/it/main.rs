@@ -3,10 +3,15 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod access;
+mod attachments;
 mod budget;
 mod cli;
 mod code;
+mod contract;
 mod drain;
+mod extract;
+mod files;
+mod files_run;
 mod health;
 mod hop;
 mod policy;

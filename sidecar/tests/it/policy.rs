@@ -100,17 +100,14 @@ async fn workspaces_are_made_once_and_listed_in_order() {
 
 #[tokio::test]
 async fn without_a_master_key_the_admin_routes_are_off() {
-    use std::sync::Arc;
-
-    use sidecar::app::{App, Parts};
+    use sidecar::app::App;
     use sidecar::config::{Config, Environment};
 
-    use crate::support::{Call, config_text};
+    use crate::support::{Call, config_text, parts};
 
     let folder = tempfile::tempdir().unwrap();
     let config = Config::parse(&config_text(&folder, ""), &Environment::default()).unwrap();
-    let parts = Parts { clock: Arc::new(sidecar::clock::SystemClock), ids: Arc::new(sidecar::ids::SystemIds) };
-    let app = App::build(&config, parts).await.unwrap();
+    let app = App::build(&config, parts()).await.unwrap();
     let secret = std::fs::read_to_string(config.hop_secret_file()).unwrap();
     let socket = folder.path().join("sidecar.sock");
     let stop = tokio_util::sync::CancellationToken::new();

@@ -111,6 +111,22 @@ async fn an_answer_of_ours_sent_back_without_tools_is_folded_for_a_provider() {
 }
 
 #[tokio::test]
+async fn a_citation_of_a_file_of_ours_becomes_words_for_a_provider_though_nothing_else_is_ours() {
+    let sidecar = start().await;
+    let upstream = upstream(&sidecar);
+    let citation = json!({"type": "container_file_citation", "container_id": "otari_cntr_1", "filename": "a.csv",
+        "file_id": "cfile_otr00000000000000000000000000000001", "start_index": 0, "end_index": 0});
+    let part = json!({"type": "output_text", "text": "Done.", "annotations": [citation]});
+    let said = json!({"type": "message", "id": "msg_1", "role": "assistant", "content": [part]});
+    let body = json!({"model": "gpt-9", "input": [said, {"role": "user", "content": "Go on."}]});
+    assert_eq!(sidecar.call("POST", "/v1/responses").json(&body).send().await.status, 418);
+    let sent: Value = serde_json::from_slice(&only(&upstream).body).unwrap();
+    let part = &sent["input"][0]["content"][0];
+    let told = "Done.\nfile: a.csv (file_id: file-otr00000000000000000000000000000001)";
+    assert_eq!((&part["text"], &part["annotations"]), (&json!(told), &json!([])), "{sent}");
+}
+
+#[tokio::test]
 async fn refusals_speak_the_callers_words_and_reach_no_model() {
     let sidecar = start().await;
     let upstream = upstream(&sidecar);

@@ -1,14 +1,17 @@
 //! The sandbox with real bubblewrap, real Python, real processes; as root and as an ordinary user alike.
 
+mod ages;
 mod bash;
 mod bombs;
 mod editor;
+mod files;
 mod isolation;
-mod life;
+pub(crate) mod life;
 mod limits;
 mod remote;
 mod repl;
 mod start;
+mod undo;
 mod view;
 
 use std::fs::{self, Permissions};
@@ -17,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sidecar::clock::SystemClock;
 use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, SandboxLimits};
@@ -34,7 +38,7 @@ struct Place {
 }
 
 /// A directory that the sandbox's user may enter.
-fn open_directory() -> TempDir {
+pub(crate) fn open_directory() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o711)).unwrap();
     directory
@@ -54,8 +58,9 @@ fn default_limits() -> SandboxLimits {
 async fn start_with(limits: SandboxLimits) -> Place {
     let data = open_directory();
     let settings = ProcessSettings { limits, ..settings(data.path()) };
-    let sandbox =
-        ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock))
+        .await
+        .unwrap_or_else(|refusal| panic!("{refusal}"));
     Place { sandbox, data }
 }
 
@@ -73,7 +78,7 @@ fn request(code: &str, timeout: Duration) -> ExecutionRequest {
 
 impl Place {
     async fn session(&self) -> SessionId {
-        self.sandbox.create_session(&SessionSpec::default()).await.unwrap()
+        self.sandbox.create_session(&SessionSpec::default()).await.unwrap().id
     }
 
     async fn run(&self, session: &SessionId, code: &str) -> ExecutionResult {
@@ -126,6 +131,14 @@ impl Place {
         self.data.path().join("sandbox/sessions")
     }
 
+    /// Directories of sessions, those on their way to the trash too.
+    fn workspaces(&self) -> usize {
+        [self.sessions(), self.data.path().join("sandbox/trash")]
+            .map(|path| fs::read_dir(path).unwrap().count())
+            .iter()
+            .sum()
+    }
+
     /// No session's directory is left, not in the trash either.
     fn assert_clean(&self) {
         for directory in [self.sessions(), self.data.path().join("sandbox/trash")] {
@@ -135,7 +148,7 @@ impl Place {
 }
 
 /// Whether any process of the machine has `marker` in its command line.
-fn runs(marker: &str) -> bool {
+pub(crate) fn runs(marker: &str) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         command.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
@@ -143,7 +156,7 @@ fn runs(marker: &str) -> bool {
 }
 
 /// Waits for something that happens outside of our reach.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
@@ -152,7 +165,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A number of seconds for `sleep` that no other process of the machine uses.
-fn unique_sleep() -> String {
+pub(crate) fn unique_sleep() -> String {
     use sidecar::ids::IdSource;
     format!("9{}", u32::from_str_radix(&SystemIds.hex128()[..7], 16).unwrap())
 }

@@ -6,10 +6,11 @@ mod upstream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::Value;
 use sidecar::app::{App, Parts};
-use sidecar::clock::SystemClock;
+use sidecar::clock::{Clock, SystemClock};
 use sidecar::config::{Config, Environment, ListenAddress};
 use sidecar::ids::SystemIds;
 use tempfile::TempDir;
@@ -37,6 +38,12 @@ pub(crate) async fn start() -> Sidecar {
     start_with("").await
 }
 
+/// The real clock, real ids, and the program whose processes read documents.
+pub(crate) fn parts() -> Parts {
+    let program = env!("CARGO_BIN_EXE_otari-sidecar").into();
+    Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds), program }
+}
+
 /// Starts with these lines added to the config file.
 pub(crate) async fn start_with(lines: &str) -> Sidecar {
     let folder = tempfile::tempdir().unwrap();
@@ -44,15 +51,38 @@ pub(crate) async fn start_with(lines: &str) -> Sidecar {
 }
 
 pub(crate) async fn start_in(folder: TempDir, lines: &str) -> Sidecar {
-    start_as(folder, lines, Some(KEY)).await
+    start_as(folder, lines, Some(KEY), Arc::new(SystemClock)).await
+}
+
+/// Starts with a clock that the test can put forward.
+pub(crate) async fn start_with_clock(lines: &str) -> (Sidecar, Arc<ShiftedClock>) {
+    let clock = Arc::new(ShiftedClock::default());
+    let folder = tempfile::tempdir().unwrap();
+    (start_as(folder, lines, Some(KEY), Arc::<ShiftedClock>::clone(&clock)).await, clock)
+}
+
+/// The machine's clock, put forward.
+#[derive(Debug, Default)]
+pub(crate) struct ShiftedClock(AtomicI64);
+
+impl ShiftedClock {
+    pub(crate) fn forward(&self, milliseconds: i64) {
+        self.0.fetch_add(milliseconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(SystemClock.now_ms() + self.0.load(Ordering::SeqCst)).unwrap()
+    }
 }
 
 /// Starts with this key in the environment.
 pub(crate) async fn start_with_key(folder: TempDir, key: Option<&str>) -> Sidecar {
-    start_as(folder, "", key).await
+    start_as(folder, "", key, Arc::new(SystemClock)).await
 }
 
-async fn start_as(folder: TempDir, lines: &str, key: Option<&str>) -> Sidecar {
+async fn start_as(folder: TempDir, lines: &str, key: Option<&str>, clock: Arc<dyn Clock>) -> Sidecar {
     let text = config_text(&folder, lines);
     let env: Environment = [("OTARI_MASTER_KEY", MASTER)]
         .into_iter()
@@ -60,7 +90,7 @@ async fn start_as(folder: TempDir, lines: &str, key: Option<&str>) -> Sidecar {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let config = Config::parse(&text, &env).unwrap_or_else(|problems| panic!("{problems:?}"));
-    let parts = Parts { clock: Arc::new(SystemClock), ids: Arc::new(SystemIds) };
+    let parts = Parts { clock, ..parts() };
     let app = App::build(&config, parts).await.unwrap();
     let hop_secret = std::fs::read_to_string(config.hop_secret_file()).unwrap().trim().to_owned();
     let stop = CancellationToken::new();

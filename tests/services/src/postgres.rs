@@ -46,6 +46,13 @@ impl Postgres {
         run(psql)
     }
 
+    /// Runs one statement in the database of this URL.
+    pub fn tell_database(&self, url: &str, statement: &str) -> Fallible<()> {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["--no-psqlrc", "--quiet"]).arg(url).arg("--command").arg(statement);
+        run(psql)
+    }
+
     fn start() -> Fallible<Self> {
         let programs = programs()?;
         let folder = folder("postgres")?;

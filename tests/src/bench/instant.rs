@@ -88,6 +88,8 @@ pub(super) async fn model() -> Fallible<SocketAddr> {
 pub(super) async fn sandbox() -> Fallible<SocketAddr> {
     serve(|method, path, _| match (method, path.ends_with("/exec")) {
         (&Method::DELETE, _) => (204, "application/json", Bytes::new()),
+        // It has no files, which the contract leaves open.
+        (&Method::GET, _) => (501, "application/json", bytes(&json!({"detail": "no files here"}))),
         (_, true) => (
             200,
             "application/json",

@@ -3,7 +3,7 @@
 use harness::client::{Call, raw};
 use harness::stack::{Setup, Stack, eventually};
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{DATED, ask, question, ran_here, refused, seen, shared, start, tag, untouched};
 
@@ -154,6 +154,36 @@ async fn bodies_that_do_not_end_leave_room_for_others() {
     let freed = eventually(ROOM_WITHIN, async || stack.send(ask(&large)).await.status == 200);
     assert!(freed.await, "a body given up goes on counting");
     assert_eq!(stack.vm_reloads().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_into_envoy_has_a_deadline_there() {
+    // One worker: another might not know the key yet, and leave the request to the sidecar.
+    let stack = start(Setup::default().concurrency(1).set("http", "{body_deadline_ms: 300}")).await;
+    let knows = async || stack.send(Call::get("/healthz/filter")).await.json()["snapshot_version"].is_u64();
+    assert!(eventually(ROOM_WITHIN, knows).await);
+    let head = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-length: 1000000\r\n\r\n",
+        stack.key()
+    );
+    let (mut reading, mut writing) = tokio::net::TcpStream::connect(stack.address()).await.unwrap().into_split();
+    writing.write_all(head.as_bytes()).await.unwrap();
+    let trickle = async {
+        while writing.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut answer = Vec::new();
+    let read = async { while !answer.ends_with(b"}") && reading.read_buf(&mut answer).await.unwrap() > 0 {} };
+    let answered = async {
+        tokio::select! { () = trickle => {}, () = read => {} }
+    };
+    tokio::time::timeout(ROOM_WITHIN, answered).await.expect("an answer");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("http.body_deadline_ms"), "{answer}");
+    let timeouts = stack.stats("http.public.downstream_rq_timeout").await.unwrap();
+    assert_eq!(timeouts.values().sum::<u64>(), 0, "it was the filter");
 }
 
 #[tokio::test]

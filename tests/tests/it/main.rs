@@ -4,10 +4,12 @@
 // A task that sleeps in the background would be one nobody waits for.
 #![deny(unused_must_use)]
 
+mod attachments;
 mod bodies;
 mod chat;
 mod code_turn;
 mod failures;
+mod files;
 mod filter;
 mod hostile;
 mod identity;

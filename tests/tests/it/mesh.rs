@@ -9,7 +9,7 @@ use crate::code_turn::streamed;
 use crate::support::{DATED, ask, events, question, ran_here, seen, start, tag};
 
 /// The mesh's own key of a client.
-const KEY: &str = "key-of-ann";
+pub(crate) const KEY: &str = "key-of-ann";
 const HOP_SECRET: &str = "change-me-to-32-random-characters";
 const ANTHROPIC_KEY: &str = "sk-ant-of-the-mesh";
 const LOCAL_TOKEN: &str = "token-of-the-mesh";
@@ -30,12 +30,16 @@ async fn mesh() -> Stack {
 
 /// With another text in the place of one in the sidecar's configuration.
 async fn mesh_with(old: &str, new: &str) -> Stack {
+    mesh_of(old, new, include_str!("../../../envoy/mesh.yaml")).await
+}
+
+/// And with this Envoy.
+pub(crate) async fn mesh_of(old: &str, new: &str, envoy: &str) -> Stack {
     let readme = include_str!("../../../envoy/README.md");
     let config = readme.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     assert!(config.contains(old), "{old} is not in {config}");
     let config = if old.is_empty() { config.to_owned() } else { config.replace(old, new) };
     let config = marked(&config, &[("/var/lib/otari", Place::DataDir), ("127.0.0.1:8080", Place::ListenPort)]);
-    let envoy = include_str!("../../../envoy/mesh.yaml");
     let envoy = marked(
         envoy,
         &[

@@ -232,13 +232,12 @@ async fn a_provider_with_an_interpreter_of_its_own_is_left_alone_unless_asked() 
 #[tokio::test]
 async fn what_nobody_stores_is_refused_in_openais_words() {
     let stack = shared().await;
-    let first = stack.send(ask(&question("code-once", &tag()))).await.json();
     for (name, value) in [
-        ("previous_response_id", first["id"].clone()),
+        ("previous_response_id", json!("resp_otr0123")),
         ("conversation", json!("conv_1")),
         ("background", json!(true)),
         ("max_tool_calls", json!(0)),
-        ("input", json!([{"type": "item_reference", "id": first["output"][0]["id"]}])),
+        ("input", json!([{"type": "item_reference", "id": "msg_otr0123"}])),
     ] {
         let mut request = question("code-once", &tag());
         request[name] = value;
@@ -262,5 +261,30 @@ async fn a_responses_stream_that_breaks_off_ends_in_an_error() {
         assert_eq!(failed["response"]["status"], "failed");
         let calls = failed["response"]["output"].as_array().unwrap();
         assert!(calls.iter().all(|item| item["status"] != "in_progress"), "{failed}");
+    }
+}
+
+/// The code stays with the first request; the second is the provider's alone, which has never seen the first.
+#[tokio::test]
+async fn a_provider_is_told_the_conversation_that_a_request_without_code_goes_on_from() {
+    let stack = shared().await;
+    let (before, after) = (tag(), tag());
+    let first = stack.send(ask(&question("responses--code-once", &before))).await.json();
+    assert_eq!(first["store"], true, "{first}");
+    let next = json!({"model": "responses--code-once", "input": format!("What was it again? {after}"),
+        "previous_response_id": first["id"]});
+    let answer = stack.send(ask(&next)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let told = seen(&stack, &after).await;
+    let told = told.last().expect("the provider's request");
+    let body: Value = serde_json::from_str(told.body.as_deref().expect("kept")).unwrap();
+    assert!(body["previous_response_id"].is_null(), "{body}");
+    let said = body["input"].to_string();
+    let places: Vec<usize> = [before.as_str(), "sum(range(101))", "sum 5050", after.as_str()]
+        .map(|part| said.find(part).expect(&said))
+        .to_vec();
+    assert!(places.is_sorted(), "{said}");
+    for ours in ["msg_otr", "otari_ci_", "resp_otr"] {
+        assert!(!said.contains(ours), "{said}");
     }
 }

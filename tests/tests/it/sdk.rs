@@ -6,7 +6,7 @@ use std::process::Command;
 
 use harness::stack::Stack;
 
-use crate::support::shared;
+use crate::support::{FILES_MAX_BYTES, shared, tag};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -18,9 +18,18 @@ fn installed(path: &str) -> PathBuf {
     path
 }
 
-/// Runs a suite and shows what it printed.
-async fn run(stack: &Stack, mut command: Command) {
+/// Runs a suite, with two users of its own for files, and shows what it printed.
+async fn run(stack: &Stack, command: Command) {
+    let users = [tag(), tag()].map(|user| stack.make_key(&user, "sdk").unwrap());
+    let printed = print(stack, command, &users).await;
+    assert!(printed.contains("passed") || printed.contains("# pass "), "no test ran: {printed}");
+}
+
+/// Runs a program of a suite; gives what it printed.
+async fn print(stack: &Stack, mut command: Command, [files_key, other_key]: &[String; 2]) -> String {
     command.env("OTARI_BASE_URL", stack.base_url()).env("OTARI_KEY", stack.key());
+    command.env("OTARI_FILES_KEY", files_key).env("OTARI_OTHER_KEY", other_key);
+    command.env("OTARI_FILES_MAX_BYTES", FILES_MAX_BYTES.to_string());
     // The SDKs read these too, and would then ask somebody else.
     for vendor in ["ANTHROPIC", "OPENAI"] {
         for name in ["BASE_URL", "API_KEY", "AUTH_TOKEN"] {
@@ -35,16 +44,22 @@ async fn run(stack: &Stack, mut command: Command) {
     let printed = String::from_utf8_lossy(&printed);
     println!("{printed}");
     assert!(output.status.success(), "{printed}");
-    assert!(printed.contains("passed") || printed.contains("# pass "), "no test ran: {printed}");
+    printed.into_owned()
 }
 
 /// Runs the tests of a folder of `tests/sdk/python` with the packages that a list there names.
 async fn python(packages: &str, folder: &str) {
     let stack = shared().await;
-    let mut command = Command::new(installed(&format!(".tools/sdk/{packages}/bin/python")));
-    command.args(["-m", "pytest", folder]).current_dir(root().join("tests/sdk/python"));
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut command = interpreter(packages);
+    command.args(["-m", "pytest", folder]);
     run(&stack, command).await;
+}
+
+/// Python with the packages that a list in `tests/sdk/python` names.
+fn interpreter(packages: &str) -> Command {
+    let mut command = Command::new(installed(&format!(".tools/sdk/{packages}/bin/python")));
+    command.current_dir(root().join("tests/sdk/python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
 }
 
 /// Runs the tests of a folder of `tests/sdk/js`.
@@ -92,6 +107,24 @@ async fn openais_oldest_python_sdk() {
 #[tokio::test]
 async fn openais_javascript_sdk() {
     javascript("openai").await;
+}
+
+#[tokio::test]
+async fn a_file_that_one_sdk_uploaded_is_read_by_every_other() {
+    let stack = shared().await;
+    let users = [tag(), tag()].map(|user| stack.make_key(&user, "sdk").unwrap());
+    let sdks = ["anthropic-oldest", "anthropic-1", "anthropic-newest", "openai-oldest", "openai-newest"];
+    let mut ids = Vec::new();
+    for sdk in sdks {
+        let mut upload = interpreter(sdk);
+        upload.args(["exchange_files.py", "upload"]);
+        ids.push(print(&stack, upload, &users).await.trim().to_owned());
+    }
+    for sdk in sdks {
+        let mut read = interpreter(sdk);
+        read.args(["exchange_files.py", "read"]).args(&ids);
+        print(&stack, read, &users).await;
+    }
 }
 
 #[tokio::test]

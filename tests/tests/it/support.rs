@@ -11,6 +11,8 @@ use tokio::sync::Mutex;
 
 /// The dated keyword that current SDKs send.
 pub(crate) const DATED: &str = "code_execution_20250825";
+/// Longest upload of the shared stack.
+pub(crate) const FILES_MAX_BYTES: u64 = 16 << 20;
 /// The gateway's own tool type.
 pub(crate) const OWN: &str = "otari_code_execution";
 
@@ -21,7 +23,8 @@ pub(crate) async fn shared() -> Arc<Stack> {
     if let Some(stack) = shared.upgrade() {
         return stack;
     }
-    let stack = Arc::new(start(Setup::default().set("explain", "true")).await);
+    let files = format!("{{max_bytes: {FILES_MAX_BYTES}}}");
+    let stack = Arc::new(start(Setup::default().set("explain", "true").set("files", &files)).await);
     *shared = Arc::downgrade(&stack);
     stack
 }

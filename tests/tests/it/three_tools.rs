@@ -23,9 +23,12 @@ fn check(message: &Value) {
         &result.unwrap_or_else(|| panic!("{message}"))["content"]
     };
     assert_eq!(blocks[1]["name"], "bash_code_execution");
+    let note = &result(1)["content"][0]["file_id"];
+    assert!(note.as_str().is_some_and(|id| id.starts_with("file-otr")), "{message}");
+    let made = json!([{"type": "bash_code_execution_output", "file_id": note}]);
     assert_eq!(
         *result(1),
-        json!({"type": "bash_code_execution_result", "stdout": "", "stderr": "made\n", "return_code": 3, "content": []})
+        json!({"type": "bash_code_execution_result", "stdout": "", "stderr": "made\n", "return_code": 3, "content": made})
     );
     assert_eq!(blocks[3]["name"], "text_editor_code_execution");
     assert_eq!(blocks[3]["input"], json!({"command": "view", "path": "notes.txt", "view_range": [2, -1]}));

@@ -42,6 +42,18 @@ pub enum ProviderKind {
     OpenaiCompatible,
 }
 
+/// What a model takes besides text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelInput {
+    /// Text; every model does.
+    Text,
+    /// Pictures.
+    Image,
+    /// PDFs and other documents of its wire.
+    Pdf,
+}
+
 /// One line of `models:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +68,10 @@ pub struct ModelRule {
     /// Wires of these models, when they differ from the provider's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wires: Option<Vec<ApiFormat>>,
+    /// What these models take; absent: [`ProviderKind::default_inputs`]. Only the sidecar, which gives files to models,
+    /// asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<Vec<ModelInput>>,
 }
 
 /// Where a model is served.
@@ -69,6 +85,8 @@ pub struct ModelRoute<'a> {
     pub wires: &'a [ApiFormat],
     /// The name to send upstream, when it is not the caller's.
     pub upstream_model: Option<String>,
+    /// What the model takes.
+    pub inputs: &'a [ModelInput],
 }
 
 impl ProviderKind {
@@ -78,6 +96,14 @@ impl ProviderKind {
             Self::Anthropic => &[ApiFormat::Messages],
             Self::Openai => &[ApiFormat::Responses, ApiFormat::ChatCompletions],
             Self::OpenaiCompatible => &[ApiFormat::ChatCompletions],
+        }
+    }
+
+    /// What models of such a provider take unless their rule says otherwise.
+    pub fn default_inputs(self) -> &'static [ModelInput] {
+        match self {
+            Self::Anthropic | Self::Openai => &[ModelInput::Text, ModelInput::Image, ModelInput::Pdf],
+            Self::OpenaiCompatible => &[ModelInput::Text],
         }
     }
 }
@@ -92,7 +118,7 @@ impl ModelTable {
             .rules
             .iter()
             .filter(|rule| rule.head().len() >= prefix_bytes && matches(&rule.pattern, model))
-            .find_map(|rule| self.route(&rule.provider, rule.upstream_model.clone(), rule.wires.as_deref()));
+            .find_map(|rule| self.route(&rule.provider, rule.upstream_model.clone(), Some(rule)));
         by_rule.or_else(|| prefixed.and_then(|(provider, rest)| self.route(provider, Some(rest.to_owned()), None)))
     }
 
@@ -120,15 +146,17 @@ impl ModelTable {
         &'a self,
         provider: &str,
         upstream_model: Option<String>,
-        wires: Option<&'a [ApiFormat]>,
+        rule: Option<&'a ModelRule>,
     ) -> Option<ModelRoute<'a>> {
         let (name, info) = self.providers.get_key_value(provider)?;
-        let own = [wires.unwrap_or_default(), &info.wires].into_iter().find(|wires| !wires.is_empty());
+        let by_rule = rule.and_then(|rule| rule.wires.as_deref()).unwrap_or_default();
+        let own = [by_rule, &info.wires].into_iter().find(|wires| !wires.is_empty());
         Some(ModelRoute {
             provider: name,
             kind: info.kind,
             wires: own.unwrap_or_else(|| info.kind.default_wires()),
             upstream_model,
+            inputs: rule.and_then(|rule| rule.inputs.as_deref()).unwrap_or_else(|| info.kind.default_inputs()),
         })
     }
 }

@@ -65,7 +65,13 @@ fn a_prefix_yields_only_to_a_rule_that_spells_it_out() {
     let mut table = table();
     table.rules.insert(
         0,
-        super::ModelRule { pattern: "*".to_owned(), provider: "local".to_owned(), upstream_model: None, wires: None },
+        super::ModelRule {
+            pattern: "*".to_owned(),
+            provider: "local".to_owned(),
+            upstream_model: None,
+            wires: None,
+            inputs: None,
+        },
     );
     assert_eq!(table.resolve("anthropic:claude-x").map(|route| route.provider), Some("anthropic"));
     assert_eq!(table.resolve("claude-x").map(|route| route.provider), Some("local"));
@@ -80,6 +86,20 @@ fn wires_of_rule_over_provider_over_kind() {
     assert_eq!(wires("claude-x"), Some(vec![Messages]));
     assert_eq!(wires("qwen"), Some(vec![ChatCompletions]));
     assert_eq!(wires("openai:gpt"), Some(vec![Responses, ChatCompletions]));
+}
+
+#[test]
+fn inputs_of_rule_over_kind() {
+    use super::ModelInput::{Image, Pdf, Text};
+    let mut table = table();
+    let inputs = |table: &ModelTable, model| table.resolve(model).map(|route| route.inputs.to_vec());
+    assert_eq!(inputs(&table, "claude-x"), Some(vec![Text, Image, Pdf]));
+    assert_eq!(inputs(&table, "openai:gpt"), Some(vec![Text, Image, Pdf]));
+    assert_eq!(inputs(&table, "qwen"), Some(vec![Text]));
+    for rule in &mut table.rules {
+        rule.inputs = Some(vec![Image]);
+    }
+    assert_eq!(inputs(&table, "qwen"), Some(vec![Image]));
 }
 
 #[test]

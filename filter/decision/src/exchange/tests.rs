@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{EnforcementPoint, Env, Exchange, RequestHead, Step, Target};
-use crate::config::FilterConfig;
+use super::{EnforcementPoint, Env, Exchange, RequestHead, Step, Target, identify};
+use crate::config::{FilterConfig, IdentityConfig};
 use crate::identity::key_hash;
 use crate::policy::{KeyOwner, PolicyView, Preference, Snapshot, WorkspacePolicy};
 use crate::reason::Reason;
@@ -126,4 +126,33 @@ fn a_second_finish_forwards_nothing() {
     assert_eq!(forward.target, Target::Provider(Some("anthropic".to_owned())));
     exchange.feed(CODE);
     assert!(matches!(exchange.finish(&env), Step::Refuse(_)));
+}
+
+#[test]
+fn a_request_that_the_filter_lets_through_is_known_by_its_head_all_the_same() {
+    let snapshot = snapshot();
+    let fresh = PolicyView::Fresh(&snapshot);
+    let header = IdentityConfig::Header { user: "x-user".to_owned(), workspace: "x-team".to_owned() };
+    let key = ("authorization", "Bearer known");
+    let names = [("x-user", "ada"), ("x-team", "lab")];
+    let known = Ok(("ada".to_owned(), "lab".to_owned()));
+    for (config, headers, policy, expected) in [
+        (&IdentityConfig::OtariKey, vec![key], fresh, known.clone()),
+        (&IdentityConfig::OtariKey, vec![("x-api-key", "known")], fresh, known.clone()),
+        (&IdentityConfig::OtariKey, vec![("otari-key", "known"), ("x-api-key", "theirs")], fresh, known.clone()),
+        (&IdentityConfig::OtariKey, vec![], fresh, Err(Reason::KeyMissing)),
+        (&IdentityConfig::OtariKey, vec![("x-api-key", "other")], fresh, Err(Reason::KeyUnknown)),
+        (&IdentityConfig::OtariKey, vec![key, key], fresh, Err(Reason::HeaderDuplicate)),
+        (&IdentityConfig::OtariKey, vec![key], PolicyView::Stale(&snapshot), Err(Reason::PolicyUnavailable)),
+        (&IdentityConfig::OtariKey, vec![key], PolicyView::Missing, Err(Reason::PolicyUnavailable)),
+        (&header, names.to_vec(), PolicyView::Missing, known),
+        (&header, vec![names[0]], fresh, Err(Reason::IdentityMissing)),
+        (&header, vec![names[0], names[1], names[1]], fresh, Err(Reason::HeaderDuplicate)),
+        (&IdentityConfig::None, vec![], PolicyView::Missing, Ok(("default".to_owned(), "default".to_owned()))),
+    ] {
+        let pairs: Vec<_> = headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
+        let identity = identify(&RequestHead { headers: &pairs }, config, policy);
+        let identity = identity.map(|known| (known.user, known.workspace)).map_err(|(reason, _)| reason);
+        assert_eq!(identity, expected, "{config:?} {headers:?}");
+    }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::path::{MAX_ODD, decode_fully};
-use super::{ApiFormat, Endpoint, classify};
+use super::{ApiFormat, Endpoint, Vocabulary, classify};
 use crate::config::default_roots;
 
 fn check(path: &str, expected: Endpoint) {
@@ -118,6 +118,23 @@ fn files_and_control_by_whole_segments() {
     ] {
         assert_eq!(misspelled(path.as_bytes()).as_deref(), Some(spelling), "{path}");
     }
+}
+
+#[test]
+fn where_both_vendors_have_the_path_anthropics_headers_tell_who_asks() {
+    let files = classify(b"/v1/files", &default_roots());
+    let odd = classify(b"/v1/files/a%2fb", &default_roots());
+    assert!(files.is_files() && odd.is_files() && !classify(b"/v1/messages", &default_roots()).is_files());
+    for (sent, expected) in [
+        ("anthropic-version", Vocabulary::Anthropic),
+        ("anthropic-beta", Vocabulary::Anthropic),
+        ("x-api-key", Vocabulary::OpenAi),
+    ] {
+        assert_eq!(Vocabulary::of(files, |name| name == sent), expected);
+        assert_eq!(Vocabulary::of(odd, |name| name == sent), expected);
+    }
+    let chat = classify(b"/v1/chat/completions", &default_roots());
+    assert_eq!(Vocabulary::of(chat, |_| true), Vocabulary::OpenAi);
 }
 
 #[test]

@@ -323,12 +323,16 @@ pub(super) fn whole_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// How ids of ours begin.
-const BEGINNINGS: [[u8; 2]; 5] = [
+const BEGINNINGS: [[u8; 2]; 9] = [
     beginning(OWN_FILES[0]),
     beginning(OWN_FILES[1]),
     beginning(MINTED[0]),
     beginning(MINTED[1]),
     beginning(MINTED[2]),
+    beginning(MINTED[3]),
+    beginning(MINTED[4]),
+    beginning(MINTED[5]),
+    beginning(MINTED[6]),
 ];
 const _: () = assert!(OWN_FILES.len() + MINTED.len() == BEGINNINGS.len());
 

@@ -3,22 +3,33 @@
 //! INVARIANT: every byte outside the changed values stays.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use decision::format::ApiFormat;
 use decision::problem::Problem;
 use serde_json::Value;
 
 use crate::http::Refusal;
 use crate::wire::json::{Fields, span};
+use crate::wire::splice::Splice;
 use crate::wire::{messages, responses};
+
+/// A body as its provider can read it.
+#[derive(Debug)]
+pub(super) struct Edited {
+    pub(super) body: Bytes,
+    /// What had to be left out, by parameter.
+    pub(super) dropped: BTreeSet<String>,
+}
 
 /// Puts another name in the place of the top-level `model`, and plain history in the place of answers of ours, which no
 /// provider knows, where `folds` names the wire. A body that needs neither is given back as it is.
-pub(super) fn edit(body: Bytes, model: Option<&str>, folds: Option<ApiFormat>) -> Result<Bytes, Refusal> {
+pub(super) fn edit(body: Bytes, model: Option<&str>, folds: Option<ApiFormat>) -> Result<Edited, Refusal> {
+    let mut dropped = BTreeSet::new();
     if model.is_none() && folds.is_none() {
-        return Ok(body);
+        return Ok(Edited { body, dropped });
     }
     let fields: Fields<'_> = serde_json::from_slice(&body).map_err(not_json)?;
     let mut changes: Vec<(Range<usize>, String)> = Vec::new();
@@ -28,33 +39,36 @@ pub(super) fn edit(body: Bytes, model: Option<&str>, folds: Option<ApiFormat>) -
             place.ok_or_else(|| Problem::invalid("`model` is missing in the request body").with_param("model"))?;
         changes.push((place, Value::from(name).to_string()));
     }
-    if let Some((history, Cow::Owned(folded))) = folds.and_then(|wire| fold(&fields, wire)).transpose()?
+    if let Some((history, Cow::Owned(folded))) = folds.and_then(|wire| fold(&fields, wire, &mut dropped)).transpose()?
         && let Some(place) = span(&body, history)
     {
         changes.push((place, folded));
     }
     if changes.is_empty() {
-        return Ok(body);
+        return Ok(Edited { body, dropped });
     }
     changes.sort_unstable_by_key(|(place, _)| place.start);
-    let mut edited = BytesMut::with_capacity(body.len() + changes.iter().map(|(_, new)| new.len()).sum::<usize>());
-    let mut copied = 0;
+    let mut splice = Splice::new(&body, changes.iter().map(|(_, new)| new.len()).sum());
     for (place, new) in &changes {
-        edited.extend_from_slice(body.get(copied..place.start).unwrap_or_default());
-        edited.extend_from_slice(new.as_bytes());
-        copied = place.end;
+        splice.replace(place).extend_from_slice(new.as_bytes());
     }
-    edited.extend_from_slice(body.get(copied..).unwrap_or_default());
-    Ok(edited.freeze())
+    Ok(Edited { body: splice.finish().into(), dropped })
 }
 
 /// The history and what it becomes.
-fn fold<'a>(fields: &Fields<'a>, wire: ApiFormat) -> Option<Result<(&'a str, Cow<'a, str>), Problem>> {
+fn fold<'a>(
+    fields: &Fields<'a>,
+    wire: ApiFormat,
+    dropped: &mut BTreeSet<String>,
+) -> Option<Result<(&'a str, Cow<'a, str>), Problem>> {
     match wire {
         ApiFormat::Messages => fields.get("messages").map(|history| Ok((history.get(), messages::fold(history)))),
         ApiFormat::Responses => {
             let history = fields.get("input")?;
-            Some(responses::fold(history).map(|folded| (history.get(), folded.input)))
+            Some(responses::fold(history).map(|folded| {
+                dropped.extend(folded.dropped);
+                (history.get(), folded.input)
+            }))
         }
         // Nothing of ours stands in a history of this wire.
         ApiFormat::ChatCompletions => None,
@@ -70,7 +84,7 @@ mod tests {
     use super::*;
 
     fn check(body: &'static str, model: Option<&str>, expected: &str) {
-        let edited = edit(Bytes::from_static(body.as_bytes()), model, Some(ApiFormat::Messages)).unwrap();
+        let edited = edit(Bytes::from_static(body.as_bytes()), model, Some(ApiFormat::Messages)).unwrap().body;
         assert_eq!(std::str::from_utf8(&edited).unwrap(), expected);
     }
 
@@ -91,7 +105,7 @@ mod tests {
     fn a_code_call_of_ours_becomes_words_on_the_responses_wire_too() {
         let body =
             r#"{ "input":[ {"type":"code_interpreter_call","id":"otari_ci_1","code":"1+1"}, {"role" : "user"}]}"#;
-        let edited = edit(Bytes::from_static(body.as_bytes()), None, Some(ApiFormat::Responses)).unwrap();
+        let edited = edit(Bytes::from_static(body.as_bytes()), None, Some(ApiFormat::Responses)).unwrap().body;
         let edited = std::str::from_utf8(&edited).unwrap();
         assert!(edited.starts_with(r#"{ "input":[{"type":"message","role":"assistant","content":["#), "{edited}");
         assert!(edited.contains("1+1") && edited.ends_with(r#",{"role" : "user"}]}"#), "{edited}");
@@ -102,8 +116,16 @@ mod tests {
     fn a_body_that_needs_no_edit_is_given_back() {
         let body = Bytes::from_static(br#"{"messages": [ ]}"#);
         for folds in [Some(ApiFormat::Messages), Some(ApiFormat::Responses), None] {
-            assert_eq!(edit(body.clone(), None, folds).unwrap().as_ptr(), body.as_ptr());
+            assert_eq!(edit(body.clone(), None, folds).unwrap().body.as_ptr(), body.as_ptr());
         }
+    }
+
+    #[test]
+    fn what_a_fold_leaves_out_is_named() {
+        let body = br#"{"input":[{"type":"item_reference","id":"otari_ci_1"},{"role":"user","content":"on"}]}"#;
+        let edited = edit(Bytes::from_static(body), None, Some(ApiFormat::Responses)).unwrap();
+        assert_eq!(edited.body, r#"{"input":[{"role":"user","content":"on"}]}"#);
+        assert_eq!(edited.dropped.into_iter().collect::<Vec<_>>(), ["input[0]"]);
     }
 
     #[test]

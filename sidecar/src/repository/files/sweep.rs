@@ -111,7 +111,9 @@ impl Repository {
     /// The mark of the store that these files are in; `new` if they have none yet.
     pub async fn store_mark(&self, new: &str) -> Result<String, RepositoryError> {
         sqlx::query(
-            "INSERT INTO file_store (id, mark, round_at_ms, next_shard) VALUES (1, $1, 0, 0) ON CONFLICT (id) DO NOTHING",
+            // As after a round of long ago: the first one too has to be begun, which notes its time.
+            "INSERT INTO file_store (id, mark, round_at_ms, next_shard) VALUES (1, $1, 0, 1000000) \
+             ON CONFLICT (id) DO NOTHING",
         )
         .bind(new)
         .execute(&self.pool)

@@ -204,6 +204,7 @@ fn texts(input: &ToolInput) -> Vec<Cow<'_, str>> {
         ToolInput::TextEditor(EditorCommand::StrReplace { path, old, new }) => {
             vec!["str_replace".into(), path.into(), old.into(), new.into()]
         }
+        ToolInput::TextEditor(EditorCommand::UndoEdit { path }) => vec!["undo_edit".into(), path.into()],
         ToolInput::TextEditor(EditorCommand::Insert { path, line, text }) => {
             vec!["insert".into(), path.into(), number(Some(*line)), text.into()]
         }

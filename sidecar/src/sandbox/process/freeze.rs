@@ -43,6 +43,32 @@ pub(super) async fn freeze(init: Pid) -> bool {
     }
 }
 
+/// Kills bubblewrap while it may still be setting its sandbox up, and what it has started. Blocks for as long as that
+/// takes, some milliseconds.
+///
+/// The first process of a sandbox asks to die with bubblewrap only when all is set up. Were bubblewrap gone before that, it
+/// would wait for its word for ever, and be nobody's.
+pub(super) fn kill_starting(bwrap: &Process) {
+    let begun = std::time::Instant::now();
+    let mut before = None;
+    while begun.elapsed() < FREEZE_TIMEOUT {
+        // Once it stands it starts nothing more.
+        let still = stands(bwrap.pid());
+        bwrap.signal(Signal::STOP);
+        let started = below(bwrap.pid());
+        for process in &started {
+            process.signal(Signal::KILL);
+        }
+        let seen: Vec<Pid> = started.iter().map(Process::pid).collect();
+        if still && before.as_ref() == Some(&seen) {
+            break;
+        }
+        before = Some(seen);
+        std::thread::sleep(SPIN);
+    }
+    bwrap.signal(Signal::KILL);
+}
+
 /// Lets everything in the session go on.
 pub(super) fn thaw(init: Pid) {
     signal_all(init, Signal::CONT);
@@ -72,6 +98,15 @@ fn members(init: Pid) -> Vec<Process> {
     let opened = others.filter_map(|pid| Process::open(pid).ok());
     // Looked at after it was opened, so that a reused number cannot name a process outside.
     opened.filter(|process| namespace(process.pid().as_raw_pid()).is_ok_and(|found| found == inside)).collect()
+}
+
+/// Every process below this one, in whatever namespaces.
+fn below(top: Pid) -> Vec<Process> {
+    let numbers = descendants(top).into_iter().skip(1).filter_map(Pid::from_raw);
+    let opened: Vec<Process> = numbers.filter_map(|pid| Process::open(pid).ok()).collect();
+    // Asked again after they were opened: a number that is still there was not reused in between.
+    let still = descendants(top);
+    opened.into_iter().filter(|process| still.contains(&process.pid().as_raw_pid())).collect()
 }
 
 /// Whether no thread of it runs. One that waits inside the kernel stops on its way out, without another instruction.

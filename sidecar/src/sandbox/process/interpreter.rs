@@ -282,8 +282,7 @@ impl Outer {
 
 impl Drop for Outer {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            drop(child.kill());
+        if let Some(child) = self.child.take() {
             self.spawner.bury(child);
         }
     }

@@ -19,7 +19,7 @@ use super::python::Python;
 use super::seccomp::Filters;
 use super::spawner::Spawner;
 use super::workspace::Root;
-use super::{RunAs, SandboxLimits, Tier};
+use super::{OTHER_NAME, RunAs, SandboxLimits, Tier, WORKSPACE};
 
 const CONTROL_FD: i32 = 3;
 const ARGUMENTS_FD: i32 = 4;
@@ -150,8 +150,10 @@ impl Launcher {
         for path in &self.python.binds {
             list.mount("--ro-bind", path, path);
         }
-        list.mount("--bind", workspace, Path::new("/workspace"));
-        list.add(["--chdir", "/workspace", "--remount-ro", "/"]);
+        list.mount("--bind", workspace, Path::new(WORKSPACE));
+        // Where models believe their files are that know OpenAI's own service.
+        list.add(["--symlink", WORKSPACE, OTHER_NAME]);
+        list.add(["--chdir", WORKSPACE, "--remount-ro", "/"]);
         list.0
     }
 }

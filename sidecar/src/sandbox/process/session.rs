@@ -2,10 +2,13 @@
 //!
 //! INVARIANT: one call at a time; a session whose call was dropped, or that filled its disk, takes no other.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::capture::Capture;
@@ -14,8 +17,12 @@ use super::interpreter::{Ending, Interpreter, Killer, LaunchError, Ran};
 use super::launch::Launcher;
 use super::watch::Strike;
 use super::workspace::Workspace;
-use super::{SandboxLimits, Tier};
-use crate::sandbox::{EditorReport, ExecutionResult, ProducedFile, SandboxError, ToolInput};
+use super::{Existing, SandboxLimits, Tier, files};
+use crate::sandbox::files::of_size;
+use crate::sandbox::{
+    EditorReport, ExecutionResult, FileContent, FileSource, Listing, ProducedFile, SandboxError, ToolInput,
+    WorkspacePath,
+};
 
 /// A call may be this short; less is no time to interrupt anything.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -94,6 +101,76 @@ impl Session {
         Ok(result)
     }
 
+    /// Puts a file in, between calls.
+    pub(super) async fn put_file(
+        &self,
+        path: &WorkspacePath,
+        size: u64,
+        source: FileSource,
+        existing: Existing,
+    ) -> Result<(), SandboxError> {
+        let (state, workspace) = self.at_rest().await?;
+        let launcher = Arc::clone(&self.launcher);
+        let path = path.clone();
+        let mut draft = blocking(move || {
+            files::Room::of(workspace.try_clone().map_err(files::failed)?, &launcher.limits).takes(&path, size)?;
+            files::Draft::begin(workspace, &path, launcher.owner)
+        })
+        .await?;
+        let mut pieces = files::pieces(of_size(source, size));
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(SandboxError::Unreadable)?;
+            draft = blocking(move || draft.write(&piece).map(|()| draft)).await?;
+        }
+        blocking(move || draft.publish(existing)).await?;
+        drop(state);
+        Ok(())
+    }
+
+    /// Lists the files, between calls.
+    pub(super) async fn list_files(&self) -> Result<Listing, SandboxError> {
+        let (state, workspace) = self.at_rest().await?;
+        let listing = blocking(move || Ok(files::list(workspace))).await;
+        drop(state);
+        listing
+    }
+
+    /// Opens a file, between calls; it is read whenever the caller likes. Tells how long it is, too.
+    pub(super) async fn get_file(
+        &self,
+        path: &WorkspacePath,
+        max_bytes: u64,
+    ) -> Result<(u64, FileContent), SandboxError> {
+        let (state, workspace) = self.at_rest().await?;
+        let path = path.clone();
+        let opened = blocking(move || files::open(workspace, &path, max_bytes)).await;
+        drop(state);
+        opened.map(|opened| (opened.size(), files::content(opened)))
+    }
+
+    /// Whether a directory stands at a path, between calls.
+    pub(super) async fn is_directory(&self, path: &WorkspacePath) -> Result<bool, SandboxError> {
+        let (state, workspace) = self.at_rest().await?;
+        let path = path.clone();
+        let is_directory = blocking(move || Ok(files::is_directory(&workspace, &path))).await;
+        drop(state);
+        is_directory
+    }
+
+    /// Waits until no call runs, and keeps it so; gives a handle of the workspace.
+    async fn at_rest(&self) -> Result<(tokio::sync::MutexGuard<'_, State>, OwnedFd), SandboxError> {
+        let state = self.state.lock().await;
+        let workspace = state.workspace.as_ref().filter(|_| !state.lost && !self.closed());
+        let workspace = workspace.ok_or(SandboxError::UnknownSession)?;
+        let workspace = super::tree::open_path(workspace.path()).map_err(files::failed)?;
+        Ok((state, workspace))
+    }
+
+    /// Whether it can take no call any more. While one runs that is not known, so it is not.
+    pub(super) fn is_lost(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.lost)
+    }
+
     /// Ends it: kills what runs, waits for that to be gone, removes the files. The slot is free after that.
     pub(super) async fn close(&self) -> Result<(), SandboxError> {
         self.closed.store(true, Ordering::SeqCst);
@@ -137,6 +214,13 @@ impl Session {
     fn killer(&self) -> std::sync::MutexGuard<'_, Option<Arc<Killer>>> {
         self.killer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs work on files where it may block. Once begun it runs to its end, also if nobody waits any more.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SandboxError> + Send + 'static,
+) -> Result<T, SandboxError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(files::failed(io::Error::from(error))))
 }
 
 fn unusable(error: LaunchError) -> SandboxError {

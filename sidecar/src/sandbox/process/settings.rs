@@ -85,6 +85,10 @@ pub struct SandboxLimits {
     pub code_bytes: usize,
     /// Sessions alive at the same time.
     pub sessions: usize,
+    /// How long a session may stand unused. Whoever opens one can only ask for less.
+    pub idle: Duration,
+    /// How long a session may live in all, likewise; a call that runs then is let end.
+    pub lifetime: Duration,
 }
 
 #[cfg(test)]

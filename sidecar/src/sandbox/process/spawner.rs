@@ -10,7 +10,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use tokio::sync::oneshot;
+
+use super::freeze::kill_starting;
+use super::pidfd::Process;
 
 /// How often dead children that nobody waited for are looked at.
 const BURY_EVERY: Duration = Duration::from_millis(50);
@@ -42,7 +46,7 @@ impl Spawner {
         answer.await.map_err(|_| gone())?
     }
 
-    /// Takes a killed child whose end nobody can wait for.
+    /// Kills a child, and all it started, whose end nobody can wait for.
     pub(super) fn bury(&self, child: Child) {
         drop(self.jobs.send(Job::Bury(child)));
     }
@@ -62,11 +66,14 @@ fn work(inbox: &mpsc::Receiver<Job>) {
                 drop(command);
                 // The caller gave up in the meantime: the child must not run on.
                 if let Err(Ok(mut child)) = reply.send(spawned) {
-                    drop(child.kill());
+                    kill(&mut child);
                     graves.push(child);
                 }
             }
-            Ok(Job::Bury(child)) => graves.push(child),
+            Ok(Job::Bury(mut child)) => {
+                kill(&mut child);
+                graves.push(child);
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 // All were killed before they came here, so none keeps us waiting.
@@ -78,4 +85,12 @@ fn work(inbox: &mpsc::Receiver<Job>) {
         }
         graves.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }
+}
+
+fn kill(child: &mut Child) {
+    if let Ok(bwrap) = Process::open(Pid::from_child(child)) {
+        kill_starting(&bwrap);
+    }
+    // Nothing is left to fail for but that it is dead.
+    drop(child.kill());
 }

@@ -123,7 +123,8 @@ fn numbered(name: &CStr, number: u64) -> io::Result<CString> {
     CString::new(bytes).map_err(io::Error::other)
 }
 
-fn is_dots(name: &CStr) -> bool {
+/// A directory's names for itself and its parent.
+pub(super) fn is_dots(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 

@@ -87,6 +87,7 @@ impl Root {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         directory(&path.join("sessions"), mode)?;
         directory(&path.join("trash"), 0o700)?;
+        directory(&path.join("incoming"), 0o700)?;
         let trash = tree::open_path(&path.join("trash"))?;
         let root = Self { path, trash, owner, stand_in, _lock: lock };
         root.clear()?;
@@ -131,6 +132,11 @@ impl Root {
         Ok(())
     }
 
+    /// Where files wait whose place is not known yet.
+    pub(super) fn incoming(&self) -> PathBuf {
+        self.path.join("incoming")
+    }
+
     /// What sessions see as `/etc`.
     pub(super) fn etc(&self) -> PathBuf {
         self.path.join("runtime/etc")
@@ -146,6 +152,9 @@ impl Root {
         for entry in fs::read_dir(self.path.join("sessions"))? {
             let entry = entry?;
             self.discard(&entry.path(), &entry.file_name().to_string_lossy())?;
+        }
+        for entry in fs::read_dir(self.incoming())? {
+            fs::remove_file(entry?.path())?;
         }
         for entry in fs::read_dir(self.path.join("trash"))? {
             let name = CString::new(entry?.file_name().as_bytes()).map_err(io::Error::other)?;

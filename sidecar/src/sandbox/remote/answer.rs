@@ -2,10 +2,13 @@
 //!
 //! INVARIANT: an error names the field that is missing or of a wrong type, never what stood there.
 
+use std::time::Duration;
+
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-use super::{ExecutionResult, SandboxError, SessionId, broken};
-use crate::sandbox::ProducedFile;
+use super::{ExecutionResult, SandboxError, SessionGrant, SessionId, broken};
+use crate::sandbox::{EditorReport, ProducedFile, ToolInput};
 
 /// Entries of one result that are looked at.
 const MAX_FILES: usize = 256;
@@ -13,17 +16,24 @@ const MAX_FILES: usize = 256;
 const MAX_ID_BYTES: usize = 256;
 
 /// The answer to `CreateSession`.
-pub(super) fn session(bytes: &[u8]) -> Result<SessionId, SandboxError> {
+pub(super) fn session(bytes: &[u8]) -> Result<SessionGrant, SandboxError> {
     let answer = parse(bytes)?;
-    match answer.get("session_id").and_then(Value::as_str) {
+    let id = match answer.get("session_id").and_then(Value::as_str) {
         // A name of dots alone would climb out of its place in an address.
-        Some(id) if id.len() <= MAX_ID_BYTES && id.bytes().any(|byte| byte != b'.') => Ok(SessionId(id.to_owned())),
-        _ => Err(missing("session_id")),
-    }
+        Some(id) if id.len() <= MAX_ID_BYTES && id.bytes().any(|byte| byte != b'.') => SessionId(id.to_owned()),
+        _ => return Err(missing("session_id")),
+    };
+    let time = |name: &str| answer.get(name).and_then(Value::as_f64).and_then(in_seconds);
+    Ok(SessionGrant { id, idle_timeout: time("idle_timeout_seconds"), max_lifetime: time("max_lifetime_seconds") })
+}
+
+/// A time that a server need not tell; one that makes no sense is not told.
+fn in_seconds(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero())
 }
 
 /// The answer to `Execute`.
-pub(super) fn execution(bytes: &[u8]) -> Result<ExecutionResult, SandboxError> {
+pub(super) fn execution(bytes: &[u8], input: &ToolInput) -> Result<ExecutionResult, SandboxError> {
     let answer = parse(bytes)?;
     text(&answer, "tool_use_id", "tool_use_id")?;
     let block = object(&answer, "result_block", "result_block")?;
@@ -33,22 +43,30 @@ pub(super) fn execution(bytes: &[u8]) -> Result<ExecutionResult, SandboxError> {
     }
     text(block, "tool_use_id", "result_block.tool_use_id")?;
     let content = object(block, "content", "result_block.content")?;
-    if text(content, "type", "result_block.content.type")?.ends_with("_error") {
+    let kind = optional(content, "type", "result_block.content.type", Value::as_str)?;
+    if kind.is_some_and(|kind| kind.ends_with("_error")) {
         return Err(broken("`result_block.content.type` is an error, which the contract does not have"));
     }
-    let return_code = content.get("return_code").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok());
+    let code = |value: &Value| value.as_i64().and_then(|code| i32::try_from(code).ok());
+    let return_code = optional(content, "return_code", "result_block.content.return_code", code)?;
     Ok(ExecutionResult {
         stdout: stream(content, "stdout", "result_block.content.stdout")?,
         stderr: stream(content, "stderr", "result_block.content.stderr")?,
-        return_code: return_code.ok_or_else(|| missing("result_block.content.return_code"))?,
+        return_code: return_code.unwrap_or_default(),
         files: files(content)?,
-        editor: None,
+        editor: answer.get("editor_report").and_then(|report| editor_report(report, input)),
     })
+}
+
+/// What our own server tells of an edit beside the contract; what makes no sense is not told.
+fn editor_report(report: &Value, input: &ToolInput) -> Option<EditorReport> {
+    let ToolInput::TextEditor(command) = input else { return None };
+    EditorReport::deserialize(report).ok().filter(|report| command.can_end_in(report))
 }
 
 fn files(content: &Map<String, Value>) -> Result<Vec<ProducedFile>, SandboxError> {
     const NAME: &str = "result_block.content.content";
-    let entries = content.get("content").and_then(Value::as_array).ok_or_else(|| missing(NAME))?;
+    let Some(entries) = optional(content, "content", NAME, Value::as_array)? else { return Ok(Vec::new()) };
     let mut files = Vec::new();
     for entry in entries.iter().take(MAX_FILES) {
         let entry = entry.as_object().ok_or_else(|| missing(NAME))?;
@@ -76,12 +94,20 @@ fn text<'a>(from: &'a Map<String, Value>, key: &str, name: &str) -> Result<&'a s
     from.get(key).and_then(Value::as_str).ok_or_else(|| missing(name))
 }
 
-/// A stream must be there, but may be null.
 fn stream(from: &Map<String, Value>, key: &str, name: &str) -> Result<String, SandboxError> {
+    Ok(optional(from, key, name, Value::as_str)?.unwrap_or_default().to_owned())
+}
+
+/// A member of the payload, each of which has a default in the contract: it may be missing or null, not of another type.
+fn optional<'a, T>(
+    from: &'a Map<String, Value>,
+    key: &str,
+    name: &str,
+    read: impl Fn(&'a Value) -> Option<T>,
+) -> Result<Option<T>, SandboxError> {
     match from.get(key) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Null) => Ok(String::new()),
-        _ => Err(missing(name)),
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => read(value).map(Some).ok_or_else(|| missing(name)),
     }
 }
 
@@ -91,10 +117,12 @@ fn missing(name: &str) -> SandboxError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::{execution, session};
-    use crate::sandbox::{ExecutionResult, ProducedFile, SandboxError};
+    use crate::sandbox::{EditorCommand, EditorReport, ExecutionResult, ProducedFile, SandboxError, ToolInput};
 
     fn good() -> Value {
         json!({
@@ -111,7 +139,7 @@ mod tests {
     }
 
     fn run(value: &Value) -> Result<ExecutionResult, SandboxError> {
-        execution(value.to_string().as_bytes())
+        execution(value.to_string().as_bytes(), &ToolInput::Python { code: String::new() })
     }
 
     #[test]
@@ -128,10 +156,14 @@ mod tests {
         grown["result_block"]["content"]["content"].as_array_mut().unwrap().push(json!({"type": "hologram"}));
         assert_eq!(run(&grown).unwrap(), expected);
 
-        let mut silent = good();
-        silent["result_block"]["content"]["stdout"] = Value::Null;
-        silent["result_block"]["content"]["stderr"] = Value::Null;
-        assert_eq!(run(&silent).unwrap().stdout, "");
+        // Each member of the payload has a default.
+        for payload in
+            [json!({}), json!({"type": null, "stdout": null, "stderr": null, "return_code": null, "content": null})]
+        {
+            let mut silent = good();
+            silent["result_block"]["content"] = payload;
+            assert_eq!(run(&silent).unwrap(), ExecutionResult::default());
+        }
     }
 
     #[test]
@@ -158,16 +190,42 @@ mod tests {
             if path.ends_with("/content/content") {
                 *wrong.pointer_mut(path).unwrap() = json!({"canary": 1});
             }
-            for value in [removed, wrong] {
+            // Only what has a default may be missing.
+            let is_payload = parent == "/result_block/content";
+            for value in [Some(wrong), (!is_payload).then_some(removed)].into_iter().flatten() {
                 let error = run(&value).unwrap_err().to_string();
                 assert!(error.contains(key), "{path}: {error}");
                 assert!(!error.contains("canary"), "{error}");
             }
         }
         for text in ["", "canary", "[]", "{\"a\":"] {
-            let error = execution(text.as_bytes()).unwrap_err().to_string();
+            let error = execution(text.as_bytes(), &view()).unwrap_err().to_string();
             assert!(error.contains("not a JSON object") && !error.contains("canary"), "{error}");
         }
+    }
+
+    fn view() -> ToolInput {
+        ToolInput::TextEditor(EditorCommand::View { path: "a".to_owned(), range: None })
+    }
+
+    #[test]
+    fn what_an_edit_came_to_is_read_if_it_can_have_come_to_that() {
+        let told = |report: Value, input: &ToolInput| {
+            let mut answer = good();
+            answer["editor_report"] = report;
+            execution(answer.to_string().as_bytes(), input).unwrap().editor
+        };
+        assert_eq!(told(json!({"listed": {"entries": 2}}), &view()), Some(EditorReport::Listed { entries: 2 }));
+        for senseless in [
+            Value::Null,
+            json!("canary"),
+            json!({"listed": {"entries": -1}}),
+            json!({"listed": {"entries": 1, "new": 1}}),
+            json!({"created": {"is_file_update": true}}),
+        ] {
+            assert_eq!(told(senseless, &view()), None);
+        }
+        assert_eq!(told(json!({"listed": {"entries": 2}}), &ToolInput::Python { code: String::new() }), None);
     }
 
     #[test]
@@ -182,11 +240,26 @@ mod tests {
 
     #[test]
     fn a_session_needs_a_usable_id() {
-        let id = |value: Value| session(value.to_string().as_bytes()).map(|id| id.0);
+        let id = |value: Value| session(value.to_string().as_bytes()).map(|granted| granted.id.0);
         assert_eq!(id(json!({"session_id": "s1", "new": 1})).unwrap(), "s1");
         for value in [json!({}), json!({"session_id": 1}), json!({"session_id": ""}), json!({"session_id": ".."})] {
             assert!(id(value).unwrap_err().to_string().contains("session_id"));
         }
         assert!(id(json!({"session_id": "s".repeat(257)})).is_err());
+    }
+
+    #[test]
+    fn how_long_a_session_lives_is_read_if_it_is_told() {
+        let granted = |idle: Value, lifetime: Value| {
+            let answer = json!({"session_id": "s1", "idle_timeout_seconds": idle, "max_lifetime_seconds": lifetime});
+            let granted = session(answer.to_string().as_bytes()).unwrap();
+            (granted.idle_timeout, granted.max_lifetime)
+        };
+        let some = |seconds: f64| Some(Duration::from_secs_f64(seconds));
+        assert_eq!(granted(json!(300), json!(1.5)), (some(300.0), some(1.5)));
+        for senseless in [Value::Null, json!(0), json!(-1), json!(1e300), json!("300"), json!({})] {
+            assert_eq!(granted(senseless, json!(1)), (None, some(1.0)));
+        }
+        assert_eq!(session(br#"{"session_id": "s1"}"#).unwrap().idle_timeout, None);
     }
 }

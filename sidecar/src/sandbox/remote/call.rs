@@ -28,6 +28,7 @@ fn editor(command: &EditorCommand) -> Value {
         EditorCommand::StrReplace { path, old, new } => {
             json!({"command": "str_replace", "path": path, "old_str": old, "new_str": new})
         }
+        EditorCommand::UndoEdit { path } => json!({"command": "undo_edit", "path": path}),
         EditorCommand::Insert { path, line, text } => {
             json!({"command": "insert", "path": path, "insert_line": line, "new_str": text})
         }

@@ -49,12 +49,13 @@ fn a_report_fits_its_command_or_does_not() {
         EditorCommand::Create { path: path(), text: String::new() },
         EditorCommand::StrReplace { path: path(), old: path(), new: String::new() },
         EditorCommand::Insert { path: path(), line: 0, text: String::new() },
+        EditorCommand::UndoEdit { path: path() },
     ];
     let fitting = |report| commands.each_ref().map(|command| command.can_end_in(&report));
-    assert_eq!(fitting(viewed), [true, false, false, false]);
-    assert_eq!(fitting(EditorReport::Listed { entries: 0 }), [true, false, false, false]);
-    assert_eq!(fitting(created), [false, true, false, false]);
-    assert_eq!(fitting(edited), [false, false, true, true]);
+    assert_eq!(fitting(viewed), [true, false, false, false, false]);
+    assert_eq!(fitting(EditorReport::Listed { entries: 0 }), [true, false, false, false, false]);
+    assert_eq!(fitting(created), [false, true, false, false, false]);
+    assert_eq!(fitting(edited), [false, false, true, true, true]);
     let told = |count| EditorReport::Edited {
         old_start: 1,
         old_lines: 0,
@@ -62,7 +63,7 @@ fn a_report_fits_its_command_or_does_not() {
         new_lines: 0,
         lines: Some(vec!["+".to_owned(); count]),
     };
-    assert_eq!(fitting(told(8192)), [false, false, true, true]);
-    assert_eq!(fitting(told(8193)), [false; 4]);
-    assert_eq!(fitting(EditorReport::Failed(EditorFault::Unavailable)), [true; 4]);
+    assert_eq!(fitting(told(8192)), [false, false, true, true, true]);
+    assert_eq!(fitting(told(8193)), [false; 5]);
+    assert_eq!(fitting(EditorReport::Failed(EditorFault::Unavailable)), [true; 5]);
 }

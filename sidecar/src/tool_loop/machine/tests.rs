@@ -2,7 +2,7 @@ use decision::problem::ProblemKind;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::event::Opened;
+use crate::wire::event::{CodeFiles, Opened};
 
 fn settings(max_turns: u32) -> Settings {
     let limits = Limits { max_calls_per_turn: 3, ..Limits::default() };
@@ -123,7 +123,12 @@ fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
                     Output::StartTool { call, input, id: _ } => {
                         started.push(*call);
                         let stdout = format!("{input:?}");
-                        let outcome = CodeOutcome::Ran { stdout, stderr: String::new(), return_code: 0 };
+                        let outcome = CodeOutcome::Ran {
+                            stdout,
+                            stderr: String::new(),
+                            return_code: 0,
+                            files: CodeFiles::default(),
+                        };
                         inputs.push_back(Input::ToolFinished { call: *call, outcome: outcome.clone() });
                         // A second answer must change nothing.
                         inputs.push_back(Input::ToolFinished { call: *call, outcome });
@@ -373,7 +378,8 @@ fn a_connection_that_fails_after_the_models_last_word_stops_no_code() {
     outputs.clear();
     machine = machine.handle(Input::TurnFailed(cut_off()), &mut outputs);
     assert!(outputs.is_empty() && !machine.is_over(), "{outputs:?}");
-    let outcome = CodeOutcome::Ran { stdout: String::new(), stderr: String::new(), return_code: 0 };
+    let outcome =
+        CodeOutcome::Ran { stdout: String::new(), stderr: String::new(), return_code: 0, files: CodeFiles::default() };
     machine = machine.handle(Input::ToolFinished { call: 0, outcome }, &mut outputs);
     assert!(matches!(outputs.last(), Some(Output::OpenTurn(_))), "{outputs:?}");
     // Before its last word it is the end.

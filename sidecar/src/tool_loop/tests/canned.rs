@@ -1,16 +1,18 @@
-//! A sandbox that knows what a few programs print, and a workspace of one file.
+//! A sandbox that knows what a few programs print and write, and for its editor a workspace of one file.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::support::lock;
+use super::workspaces::{WRITE, Workspaces};
 use crate::sandbox::{
-    Capability, EditorCommand, EditorFault, EditorReport, ExecutionRequest, ExecutionResult, SandboxBackend,
-    SandboxError, SessionId, SessionSpec, ToolInput,
+    Capability, EditorCommand, EditorFault, EditorReport, ExecutionRequest, ExecutionResult, FileContent, FileSource,
+    Listing, SandboxBackend, SandboxError, SessionGrant, SessionId, SessionSpec, ToolInput, WorkspacePath,
 };
 
 /// Knows a few programs by their text.
@@ -26,22 +28,24 @@ pub(super) struct Canned {
     /// Lets `wait` end.
     pub(super) go_on: Notify,
     pub(super) ran: Mutex<Vec<String>>,
+    pub(super) workspaces: Workspaces,
 }
 
 impl SandboxBackend for Canned {
-    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionId, SandboxError>> {
+    fn create_session<'a>(&'a self, _spec: &'a SessionSpec) -> BoxFuture<'a, Result<SessionGrant, SandboxError>> {
         async move {
             if let Some(error) = lock(&self.closed).take() {
                 return Err(error);
             }
-            Ok(SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string()))
+            let id = SessionId(self.created.fetch_add(1, Ordering::Relaxed).to_string());
+            Ok(SessionGrant { id, idle_timeout: None, max_lifetime: None })
         }
         .boxed()
     }
 
     fn execute<'a>(
         &'a self,
-        _session: &'a SessionId,
+        session: &'a SessionId,
         request: &'a ExecutionRequest,
     ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>> {
         async move {
@@ -50,6 +54,9 @@ impl SandboxBackend for Canned {
                 ToolInput::Bash { command } => command,
                 ToolInput::TextEditor(command) => {
                     lock(&self.ran).push(format!("{command:?}"));
+                    if let EditorCommand::Create { path, text } = command {
+                        self.workspaces.set(session, path, Bytes::copy_from_slice(text.as_bytes()));
+                    }
                     return Ok(edited(command));
                 }
             };
@@ -61,6 +68,7 @@ impl SandboxBackend for Canned {
                 "warn()" => ("", "DeprecationWarning\n", 0),
                 "lost()" => return Err(SandboxError::UnknownSession),
                 "slow()" => return Err(SandboxError::TimedOut),
+                write if write.starts_with(WRITE) => return Ok(self.workspaces.write(session, write)),
                 "hang()" => {
                     self.hanging.notify_one();
                     std::future::pending().await
@@ -79,6 +87,33 @@ impl SandboxBackend for Canned {
             })
         }
         .boxed()
+    }
+
+    fn put_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        _size: u64,
+        source: FileSource,
+    ) -> BoxFuture<'a, Result<(), SandboxError>> {
+        async move {
+            lock(&self.ran).push(format!("put {path}"));
+            self.workspaces.put(session, path, source).await
+        }
+        .boxed()
+    }
+
+    fn list_files<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Listing, SandboxError>> {
+        async move { self.workspaces.list(session) }.boxed()
+    }
+
+    fn get_file<'a>(
+        &'a self,
+        session: &'a SessionId,
+        path: &'a WorkspacePath,
+        max_bytes: u64,
+    ) -> BoxFuture<'a, Result<FileContent, SandboxError>> {
+        async move { self.workspaces.get(session, path, max_bytes) }.boxed()
     }
 
     fn destroy_session<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {

@@ -137,6 +137,8 @@ async fn engine_at(address: SocketAddr, limits: Limits) -> Arc<Engine> {
         clock: bench.engine.clock.clone(),
         ids: bench.engine.ids.clone(),
         limits,
+        stored: None,
+        files: None,
         memory: bench.engine.memory.clone(),
         tasks: TaskTracker::new(),
     })

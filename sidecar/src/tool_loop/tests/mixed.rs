@@ -205,7 +205,7 @@ async fn another_workspace_another_conversation_and_another_replica_read_the_cal
             }
             let mut next = asked(caller, ChatCompletions, &history);
             if case == "workspace" {
-                next.workspace = "rivals".to_owned();
+                next.owner.workspace = "rivals".to_owned();
             }
             let other = Bench::new(vec![answer(ChatCompletions, &[])], Limits::default()).await;
             let bench = if case == "replica" { &other } else { &bench };

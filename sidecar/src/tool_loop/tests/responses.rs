@@ -13,7 +13,7 @@ use super::transcripts::{called, chat_whole, play};
 use crate::tool_loop::{Limits, LoopReply, ReplyBody, RunRequest};
 
 /// A request from a caller that speaks Responses; the code tool stands last in `tools`.
-fn asked(model_wire: ApiFormat, body: &Value) -> RunRequest {
+pub(super) fn asked(model_wire: ApiFormat, body: &Value) -> RunRequest {
     let mut asked = run_request(model_wire, body);
     asked.caller = ApiFormat::Responses;
     for claimed in &mut asked.run.claimed {
@@ -24,7 +24,7 @@ fn asked(model_wire: ApiFormat, body: &Value) -> RunRequest {
 }
 
 /// The usual request.
-fn question(stream: bool) -> Value {
+pub(super) fn question(stream: bool) -> Value {
     json!({
         "model": "demo",
         "stream": stream,
@@ -34,14 +34,14 @@ fn question(stream: bool) -> Value {
     })
 }
 
-fn with_outputs(stream: bool) -> Value {
+pub(super) fn with_outputs(stream: bool) -> Value {
     let mut body = question(stream);
     body["include"] = json!(["code_interpreter_call.outputs"]);
     body
 }
 
 /// A Responses stream from its events, which it numbers.
-fn stream(events: &[Value]) -> Answer {
+pub(super) fn stream(events: &[Value]) -> Answer {
     let frame = |(number, event): (usize, &Value)| {
         let mut event = event.clone();
         event["sequence_number"] = json!(number);
@@ -60,7 +60,7 @@ fn response(status: &str, output: Value) -> Value {
 }
 
 /// The events of items: each added, grown as given, done.
-fn turn(items: &[(Value, Vec<Value>)]) -> Vec<Value> {
+pub(super) fn turn(items: &[(Value, Vec<Value>)]) -> Vec<Value> {
     let mut events = vec![json!({"type": "response.created", "response": response("in_progress", json!([]))})];
     for (index, (item, grown)) in items.iter().enumerate() {
         let mut begun = item.clone();
@@ -90,7 +90,7 @@ fn aura() -> (Value, Vec<Value>) {
     (json!({"type": "aura", "id": "au_1", "colour": "blue"}), vec![json!({"type": "response.aura.delta", "more": 1})])
 }
 
-fn words(text: &str) -> (Value, Vec<Value>) {
+pub(super) fn words(text: &str) -> (Value, Vec<Value>) {
     let part = json!({"type": "output_text", "text": text, "annotations": [], "from_the_future": 2});
     let item = json!({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]});
     let delta = json!({"type": "response.output_text.delta", "content_index": 0, "delta": text, "logprobs": []});
@@ -105,7 +105,7 @@ fn function(call_id: &str, name: &str, arguments: &str) -> (Value, Vec<Value>) {
     (item, vec![delta(first), delta(second)])
 }
 
-fn code(source: &str) -> (Value, Vec<Value>) {
+pub(super) fn code(source: &str) -> (Value, Vec<Value>) {
     function("call_1", "code_execution", &json!({"code": source}).to_string())
 }
 
@@ -116,13 +116,13 @@ fn thoughtful() -> Vec<Answer> {
     ]
 }
 
-fn whole(items: &[(Value, Vec<Value>)]) -> Answer {
+pub(super) fn whole(items: &[(Value, Vec<Value>)]) -> Answer {
     let output: Vec<Value> = items.iter().map(|(item, _)| item.clone()).collect();
     Answer::json(&response("completed", json!(output)).to_string())
 }
 
 /// The rules of this wire that hold for every stream (wire.md 3.3 and 3.4); gives the last event's response.
-fn checked(transcript: &str) -> Value {
+pub(super) fn checked(transcript: &str) -> Value {
     let (_, body) = transcript.split_once("== client: 200 OK\n").expect("an answer");
     let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
     let events: Vec<Value> = data.map(|data| serde_json::from_str(data).expect("JSON")).collect();

@@ -10,7 +10,7 @@ use super::support::{Answer, CountingIds, FixedClock};
 use crate::tool_loop::machine::{Input, Output, Settings, ToolLoop};
 use crate::tool_loop::{Limits, RunRequest};
 use crate::wire::code_tool::CodeInput;
-use crate::wire::event::CodeOutcome;
+use crate::wire::event::{CodeFiles, CodeOutcome};
 use crate::wire::past::{PastRun, PastRuns, Place};
 use crate::wire::reader::{ReaderOptions, TurnReader};
 use crate::wire::served::Wires;
@@ -54,6 +54,7 @@ pub(super) fn play(asked: &RunRequest, script: &[Answer], piece: usize) -> Playe
         streamed: true,
         native: asked.run.dialect == Dialect::Native,
         show: prepared.show,
+        kept: false,
         settings: prepared.caller.members,
         model: prepared.model,
         request_id: asked.request_id.clone(),
@@ -124,7 +125,12 @@ impl Loop {
                     Output::OpenTurn(_) => self.next_turn = true,
                     Output::StartTool { call, input, id: _ } => {
                         let CodeInput::Python(code) = input else { panic!("the scripts have Python alone: {input:?}") };
-                        let outcome = CodeOutcome::Ran { stdout: code.clone(), stderr: String::new(), return_code: 0 };
+                        let outcome = CodeOutcome::Ran {
+                            stdout: code.clone(),
+                            stderr: String::new(),
+                            return_code: 0,
+                            files: CodeFiles::default(),
+                        };
                         self.started.push(code);
                         inputs.push_back(Input::ToolFinished { call, outcome });
                     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
+use decision::identity::Identity;
 use decision::problem::Problem;
 use decision::request::{CodeTool, Keyword, ToolDeclaration};
 use futures_util::{StreamExt as _, stream};
@@ -24,6 +25,7 @@ pub(super) use super::chat_script::{chat_call, chat_code, chat_stream, chat_text
 use crate::clock::Clock;
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
+use crate::stored::Named;
 use crate::tool_loop::{Engine, Limits, LoopReply, Memory, ReplyBody, RunRequest};
 use crate::upstream::{ModelClient, ModelLimits, ModelTarget};
 
@@ -186,6 +188,8 @@ impl Bench {
             clock: Arc::new(FixedClock),
             ids: Arc::new(CountingIds::default()),
             limits,
+            stored: None,
+            files: None,
             memory: Arc::new(Memory::new(limits.memory)),
             tasks,
         };
@@ -193,7 +197,10 @@ impl Bench {
     }
 
     /// Serves one request and collects its bytes.
-    pub(super) async fn ask(&self, asked: RunRequest) -> Result<Reply, Problem> {
+    pub(super) async fn ask(&self, mut asked: RunRequest) -> Result<Reply, Problem> {
+        if let Some(stored) = &self.engine.stored {
+            (asked.body, asked.named) = stored.resolve(&asked.owner, asked.body).await?;
+        }
         Ok(collect(patient(self.engine.serve(asked)).await?).await)
     }
 }
@@ -219,6 +226,16 @@ pub(super) async fn patient<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens")
 }
 
+/// Waits for something that happens elsewhere.
+pub(super) async fn until(mut holds: impl FnMut() -> bool) {
+    patient(async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 /// A request from a caller that speaks Chat Completions; the code tool stands last in `tools`.
 pub(super) fn chat_request(model_wire: ApiFormat, body: &serde_json::Value) -> RunRequest {
     let mut asked = run_request(model_wire, body);
@@ -242,7 +259,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
     };
     RunRequest {
         request_id: "req_otr1".to_owned(),
-        workspace: "team".to_owned(),
+        owner: Identity { user: "ann".to_owned(), workspace: "team".to_owned() },
         caller: ApiFormat::Messages,
         model_wires: vec![model_wire],
         provider: "local".to_owned(),
@@ -252,6 +269,9 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
             (HeaderName::from_static("x-api-key"), HeaderValue::from_static("the-clients-own")),
         ]),
         body: body.to_string().into(),
+        named: Named::default(),
+        seeds: Vec::new(),
+        dropped: Vec::new(),
         run: Run {
             dialect: Dialect::Native,
             claimed: vec![declaration],

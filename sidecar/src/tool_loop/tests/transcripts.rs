@@ -11,12 +11,22 @@ use crate::wire::code_tool::description;
 
 /// Plays the script whole, byte by byte and in odd pieces: the client must get the same bytes each time.
 pub(super) async fn play(make_request: impl Fn() -> RunRequest, script: impl Fn() -> Vec<Answer>) -> String {
+    play_on(async |answers| Box::new(Bench::new(answers, Limits::default()).await), make_request, script).await
+}
+
+/// The same, on benches of another make.
+pub(super) async fn play_on<B: AsRef<Bench>>(
+    make_bench: impl AsyncFn(Vec<Answer>) -> B,
+    make_request: impl Fn() -> RunRequest,
+    script: impl Fn() -> Vec<Answer>,
+) -> String {
     let mut told: Option<String> = None;
     for piece in [usize::MAX, 1, 7] {
         let answers = script().into_iter().map(|answer| Answer { piece, ..answer }).collect();
-        let bench = Bench::new(answers, Limits::default()).await;
-        let reply = bench.ask(make_request()).await.expect("an answer");
+        let bench = make_bench(answers).await;
+        let reply = bench.as_ref().ask(make_request()).await.expect("an answer");
         let requests: Vec<String> = bench
+            .as_ref()
             .model
             .received()
             .iter()

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::ids::{self, IdSource};
 use crate::wire::code_tool;
 use crate::wire::event::{
-    Aside, BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeOutcome, Delta, Ended, Opened, Raw,
+    Aside, BlockEvent, BlockKind, ClientEvent, CodeFailure, CodeFile, CodeFiles, CodeOutcome, Delta, Ended, Opened, Raw,
 };
 use crate::wire::model_request::Show;
 use crate::wire::usage::Usage;
@@ -83,7 +83,7 @@ struct Head {
 impl ChatWriter {
     /// A writer of either form.
     pub fn new(options: WriterOptions) -> Self {
-        let WriterOptions { wire: _, streamed, native: _, show, model, request_id, ids, clock, settings: _ } = options;
+        let WriterOptions { streamed, show, model, request_id, ids, clock, .. } = options;
         let form = if streamed {
             Form::Stream(Box::new(StreamForm::new(show.usage, request_id)))
         } else {
@@ -267,10 +267,12 @@ impl CodeRun {
     fn told(self) -> Value {
         let Self { id, tool, shown, outcome } = self;
         let result = match outcome.unwrap_or(CodeOutcome::Failed(CodeFailure::Unavailable)) {
-            CodeOutcome::Ran { stdout, stderr, return_code } => {
-                json!({"stdout": stdout, "stderr": stderr, "return_code": return_code})
+            CodeOutcome::Ran { stdout, stderr, return_code, files } => {
+                json!({"stdout": stdout, "stderr": stderr, "return_code": return_code, "files": told(&files)})
             }
-            CodeOutcome::Edited { text, note, edit: _ } => json!({"stdout": text, "stderr": note, "return_code": 0}),
+            CodeOutcome::Edited { text, note, edit: _, files } => {
+                json!({"stdout": text, "stderr": note, "return_code": 0, "files": told(&files)})
+            }
             CodeOutcome::EditFailed { failure, message } => {
                 json!({"error_code": failure.code(), "error_message": message})
             }
@@ -281,6 +283,18 @@ impl CodeRun {
         entry.extend(result.as_object().cloned().unwrap_or_default());
         entry.into()
     }
+}
+
+/// The files that a call wrote; one that is not kept has no id.
+fn told(files: &CodeFiles) -> Vec<Value> {
+    let file = |file: &CodeFile| match &file.kept {
+        Ok(stored) => json!({
+            "path": file.path, "file_id": stored.id, "filename": stored.filename, "mime_type": stored.mime_type,
+            "size_bytes": stored.size_bytes,
+        }),
+        Err(_) => json!({"path": file.path, "file_id": null}),
+    };
+    files.files.iter().map(file).collect()
 }
 
 /// All turns' usage. Where the model's own object is known, only what every client requires is added to it.

@@ -53,6 +53,8 @@ struct Answer {
     /// Ids and tools of the calls, by number.
     calls: Vec<(String, CodeTool)>,
     container: Option<String>,
+    /// Files that the text editor wrote: its blocks have no place for them, so the next program's result tells them.
+    untold_files: Vec<String>,
     /// Executions that gave a result.
     runs: u64,
 }
@@ -60,7 +62,7 @@ struct Answer {
 impl MessagesWriter {
     /// A writer of either form.
     pub fn new(options: WriterOptions) -> Self {
-        let WriterOptions { streamed, native, show, model, request_id, ids, clock, wire: _, settings: _ } = options;
+        let WriterOptions { streamed, native, show, model, request_id, ids, clock, .. } = options;
         let answer = Answer {
             model,
             native,
@@ -71,6 +73,7 @@ impl MessagesWriter {
             id: None,
             calls: Vec::new(),
             container: None,
+            untold_files: Vec::new(),
             runs: 0,
         };
         let form = if streamed { Form::Stream(StreamForm::default()) } else { Form::Whole(WholeForm::default()) };
@@ -188,9 +191,14 @@ impl Answer {
 
     fn result_block(&mut self, call: usize, outcome: CodeOutcome) -> Vec<u8> {
         self.runs += u64::from(matches!(outcome, CodeOutcome::Ran { .. } | CodeOutcome::Edited { .. }));
+        if let Some(files) = outcome.files() {
+            self.untold_files.extend(files.stored().map(|(_, stored)| stored.id.clone()));
+        }
+        let has_place = matches!(outcome, CodeOutcome::Ran { .. });
+        let files = if has_place { std::mem::take(&mut self.untold_files) } else { Vec::new() };
         let mut block = Vec::new();
         if let Some((id, tool)) = self.calls.get(call) {
-            push_json(&mut block, &result::block(id, *tool, outcome));
+            push_json(&mut block, &result::block(id, *tool, outcome, files));
         }
         block
     }

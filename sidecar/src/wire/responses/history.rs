@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use decision::problem::Problem;
+use decision::request::OWN_FILES;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -16,7 +17,7 @@ use crate::ids;
 use crate::wire::messages::recount;
 
 /// Prefixes of the ids of items that this gateway told in place of a model of another wire.
-const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
+pub(super) const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
 
 /// An input without items of ours.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ struct Head<'a> {
 /// Folds every item of ours: a code call becomes an assistant's message that recounts it, other items lose the id.
 ///
 /// A reference to a code call of ours is left out and named: its client will have kept the answer's text, which told
-/// the result. A reference to words of ours is refused, for nobody has them any more.
+/// the result. A reference to words of ours is refused: what is kept was put in its place before (`stored`).
 pub fn fold(input: &RawValue) -> Result<Folded<'_>, Problem> {
     let text = input.get();
     let mut dropped = BTreeSet::new();
@@ -104,13 +105,14 @@ fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<S
         return Ok(Fate::Stays);
     }
     let Ok(mut item) = serde_json::from_str::<Map<String, Value>>(text) else { return Ok(Fate::Stays) };
+    let has_cited = fold_citations(&mut item);
     let id = word(&item, "id").unwrap_or_default().to_owned();
     let is_code = id.starts_with(ids::CODE_INTERPRETER_CALL);
     let is_told = TOLD.iter().any(|prefix| id.starts_with(prefix));
     let kind = word(&item, "type").unwrap_or(if item.contains_key("role") { "message" } else { "item_reference" });
     let is_tied = beside_ours && matches!(kind, "message" | "function_call" | "custom_tool_call" | "reasoning");
     if !is_code && !is_told && !is_tied {
-        return Ok(Fate::Stays);
+        return Ok(if has_cited { Fate::Becomes(item.into()) } else { Fate::Stays });
     }
     Ok(match (kind, is_code) {
         ("code_interpreter_call", true) => {
@@ -124,8 +126,8 @@ fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<S
         }
         ("item_reference", false) => {
             let message = format!(
-                "`input[{position}]` refers to an item of this gateway, which keeps none: send the item itself, as \
-                 SDKs do when `store` is false"
+                "`input[{position}]` refers to an item that this gateway does not keep, or no longer: send the item \
+                 itself, as SDKs do when `store` is false"
             );
             return Err(Problem::invalid(message).with_param(format!("input[{position}]")));
         }
@@ -141,6 +143,42 @@ fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<S
     })
 }
 
+/// Turns citations of files of ours in a message into words: no provider knows the files, and the model may need them.
+fn fold_citations(item: &mut Map<String, Value>) -> bool {
+    let mut is_changed = false;
+    let parts = item.get_mut("content").and_then(Value::as_array_mut);
+    for part in parts.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let Some(annotations) = part.get_mut("annotations").and_then(Value::as_array_mut) else { continue };
+        let mut files: Vec<(String, String)> = Vec::new();
+        annotations.retain(|annotation| {
+            let word = |name: &str| annotation.get(name).and_then(Value::as_str);
+            let ours = word("file_id").and_then(ids::out_of_container);
+            let Some(id) = ours else { return true };
+            files.push((word("filename").unwrap_or("file").to_owned(), id));
+            false
+        });
+        if files.is_empty() {
+            continue;
+        }
+        is_changed = true;
+        let mut text = word(part, "text").unwrap_or_default().to_owned();
+        for (name, id) in files {
+            if !text.contains(&id) {
+                push_file(&mut text, &name, &id);
+            }
+        }
+        part.insert("text".to_owned(), text.into());
+    }
+    is_changed
+}
+
+fn push_file(text: &mut String, name: &str, id: &str) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.extend(["file: ", name, " (file_id: ", id, ")"]);
+}
+
 /// What a code call did, whoever ran it; any of its members may be missing or null.
 pub(super) fn recount_item(item: &Map<String, Value>) -> String {
     let outputs = item.get("outputs").and_then(Value::as_array);
@@ -148,6 +186,12 @@ pub(super) fn recount_item(item: &Map<String, Value>) -> String {
         outputs.into_iter().flatten().filter_map(|output| output.get("logs").and_then(Value::as_str)).collect();
     let input = word(item, "code").filter(|code| !code.is_empty()).map(|code| json!({"code": code}));
     let mut text = recount(input.as_ref(), &json!({"logs": logs.concat()}));
+    for output in outputs.into_iter().flatten() {
+        let word = |name: &str| output.get(name).and_then(Value::as_str);
+        if let Some(id) = word("file_id") {
+            push_file(&mut text, word("filename").unwrap_or("an image"), id);
+        }
+    }
     if let Some(status @ ("failed" | "incomplete")) = word(item, "status") {
         text.push_str("\nstatus: ");
         text.push_str(status);
@@ -158,7 +202,7 @@ pub(super) fn recount_item(item: &Map<String, Value>) -> String {
 /// An escaped id is none that we wrote, nor that an SDK would write.
 fn mentions_ours(text: &str) -> bool {
     let says = |needle: &str| memchr::memmem::find(text.as_bytes(), needle.as_bytes()).is_some();
-    says(ids::CODE_INTERPRETER_CALL) || TOLD.iter().any(|prefix| says(prefix))
+    says(ids::CODE_INTERPRETER_CALL) || says(OWN_FILES[1]) || TOLD.iter().any(|prefix| says(prefix))
 }
 
 #[cfg(test)]

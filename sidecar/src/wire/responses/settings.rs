@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::ids;
 use crate::wire::json::Fields;
 use crate::wire::model_request::CallerSettings;
+use crate::wire::references;
 
 /// Members that the response object repeats, and `include`, which the answer follows.
 const REPEATED: &[&str] = &[
@@ -45,7 +46,9 @@ pub fn settings(body: &[u8], run: &Run, same_wire: bool) -> Result<CallerSetting
         .filter_map(|(name, value)| Some((name.to_string(), serde_json::from_str(value.get()).ok()?)))
         .filter(|(_, value): &(String, Value)| !value.is_null())
         .collect();
-    Ok(CallerSettings { members, max_calls, dropped, place: None })
+    // As OpenAI has it: kept unless the caller says no.
+    let store = fields.read::<bool>("store").unwrap_or(true);
+    Ok(CallerSettings { members, max_calls, dropped, store, place: None })
 }
 
 fn check_storage(fields: &Fields<'_>, same_wire: bool) -> Result<(), Problem> {
@@ -102,10 +105,9 @@ fn read_containers(fields: &Fields<'_>, run: &Run) -> Result<Vec<String>, Proble
             // One of ours is the loop's business.
             Value::String(id) if id.starts_with(ids::CONTAINER) => {}
             Value::Object(auto) if auto.get("type").and_then(Value::as_str) == Some("auto") => {
-                if auto.get("file_ids").and_then(Value::as_array).is_some_and(|files| !files.is_empty()) {
-                    let message =
-                        format!("`{param}.file_ids`: files cannot be given to code that runs here: leave it out");
-                    return Err(Problem::invalid(message).with_param(format!("{param}.file_ids")));
+                let files = auto.get("file_ids").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+                if let Some(at) = files.iter().position(|id| !id.as_str().is_some_and(references::is_ours)) {
+                    return Err(references::foreign(&format!("{param}.file_ids[{at}]")));
                 }
                 let others = auto
                     .iter()
@@ -155,14 +157,17 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_fresh_and_without_files() {
+    fn a_container_is_fresh_and_holds_files_of_ours_alone() {
         let of = |container: &str| format!(r#"{{"tools":[{{"type":"code_interpreter","container":{container}}}]}}"#);
         let dropped = |container: &str| read(&of(container), true).unwrap().dropped;
         assert_eq!(dropped(r#"{"type":"auto","file_ids":[]}"#), [""; 0]);
         assert_eq!(dropped(r#"{"type":"auto","memory_limit":"4g"}"#), ["tools[0].container.memory_limit"]);
         assert_eq!(dropped("null"), [""; 0]);
-        let files = of(r#"{"type":"auto","file_ids":["file-1"]}"#);
-        assert_eq!(refused(&files, true).as_deref(), Some("tools[0].container.file_ids"));
+        assert_eq!(dropped(r#"{"type":"auto","file_ids":["file-otr1","cfile_otr1"]}"#), [""; 0]);
+        for foreign in [r#""file-1""#, "null", "7"] {
+            let files = of(&format!(r#"{{"type":"auto","file_ids":["file-otr1",{foreign}]}}"#));
+            assert_eq!(refused(&files, true).as_deref(), Some("tools[0].container.file_ids[1]"));
+        }
         for other in [r#""cntr_1""#, r#"{"type":"explicit"}"#, "1"] {
             assert_eq!(refused(&of(other), true).as_deref(), Some("tools[0].container"), "{other}");
         }

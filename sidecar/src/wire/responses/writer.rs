@@ -4,8 +4,12 @@
 //! what was told, item by item; a code call shown is a code call answered.
 
 mod answer;
+mod citation;
 mod events;
+mod held;
 mod item;
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use decision::format::Vocabulary;
@@ -14,11 +18,14 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use self::answer::{Answer, response_json};
+use self::citation::Citations;
 use self::events::{Events, Place, put};
+use self::held::Held;
 use self::item::{CallItem, CodeItem, Open, TextItem};
 use crate::ids;
 use crate::wire::event::{Aside, BlockEvent, BlockKind, ClientEvent, CodeOutcome, Delta, Ended, Raw};
 use crate::wire::json::Fields;
+use crate::wire::responses::stored::Kept;
 use crate::wire::writer::WriterOptions;
 
 /// Writes one answer.
@@ -29,8 +36,14 @@ pub struct ResponsesWriter {
     /// The items by output index; nothing where one is not complete.
     output: Vec<Option<Vec<u8>>>,
     open: Open,
+    /// A message that waits for what follows it.
+    held: Option<Held>,
+    /// Files that code wrote; stays empty where the client sees none of the code.
+    citations: Citations,
     /// The code calls, by number.
     codes: Vec<CodeItem>,
+    /// Items with what their shown form leaves out, by output index, for an answer that is kept.
+    full: BTreeMap<usize, Vec<u8>>,
     native: bool,
     show_reasoning: bool,
     opened: bool,
@@ -47,7 +60,10 @@ impl ResponsesWriter {
             answer: Answer::new(options),
             output: Vec::new(),
             open: Open::Nothing,
+            held: None,
+            citations: Citations::default(),
             codes: Vec::new(),
+            full: BTreeMap::new(),
             native,
             show_reasoning,
             opened: false,
@@ -55,8 +71,16 @@ impl ResponsesWriter {
         }
     }
 
+    /// Whether it shows images that code drew.
+    pub fn shows_images(&self) -> bool {
+        self.native && self.answer.shows_outputs()
+    }
+
     /// Tells the client one thing.
     pub fn write(&mut self, event: ClientEvent) {
+        if !matches!(event, ClientEvent::Aside(_)) {
+            self.settle(!matches!(event, ClientEvent::CodeStart { .. }));
+        }
         match event {
             ClientEvent::Opened(opened) => self.open(opened.raw),
             ClientEvent::Block(event) => self.block(event),
@@ -92,6 +116,7 @@ impl ResponsesWriter {
 
     /// The regular end.
     pub fn finish(&mut self, ended: Ended) {
+        self.settle(true);
         self.open(None);
         let (kind, response) = self.answer.close(ended);
         if self.events.is_streamed() {
@@ -104,6 +129,7 @@ impl ResponsesWriter {
 
     /// The end by an error: the error event that SDKs raise, then the response that failed.
     pub fn fail(&mut self, problem: &Problem) {
+        self.settle(true);
         self.open(None);
         if let Some((index, item)) = std::mem::take(&mut self.open).cut(&mut self.events) {
             self.complete(index, item);
@@ -126,6 +152,13 @@ impl ResponsesWriter {
         if self.events.is_streamed() { self.events.take() } else { std::mem::take(&mut self.body).into() }
     }
 
+    /// The answer for who keeps it; `None` if nobody does.
+    pub fn kept(&self) -> Option<Kept> {
+        let items = self.output.iter().enumerate();
+        let items = items.filter_map(|(index, item)| self.full.get(&index).or(item.as_ref()).map(Vec::as_slice));
+        self.answer.is_kept().then(|| Kept::new(self.answer.id().to_owned(), items))
+    }
+
     fn open(&mut self, raw: Option<Map<String, Value>>) {
         if std::mem::replace(&mut self.opened, true) {
             return;
@@ -138,28 +171,39 @@ impl ResponsesWriter {
 
     fn block(&mut self, event: BlockEvent) {
         match event {
-            BlockEvent::Start(_, Some(raw)) => self.start_raw(&raw),
+            BlockEvent::Start(kind, Some(raw)) => self.start_raw(&kind, raw),
             BlockEvent::Start(kind, None) => self.start(kind),
-            BlockEvent::Delta(_, Some(raw)) => {
-                if let Open::Raw(index, _) = &self.open {
-                    self.events.raw(&raw.json, Some(*index));
-                }
-            }
+            BlockEvent::Delta(_, Some(raw)) => self.grow_raw(raw),
             BlockEvent::Delta(delta, None) => self.grow(&delta),
             BlockEvent::Stop(raw) => self.stop(raw.as_ref()),
         }
     }
 
     /// An item in the model's own bytes: streamed, its first frame; whole, all of it.
-    fn start_raw(&mut self, raw: &Raw) {
+    fn start_raw(&mut self, kind: &BlockKind, raw: Raw) {
         let index = self.output.len();
         if self.events.is_streamed() {
             self.output.push(None);
-            self.open = Open::Raw(index, raw.json.clone());
             self.events.raw(&raw.json, Some(index));
-        } else {
-            self.output.push(Some(raw.json.to_vec()));
-            self.open = Open::Nothing;
+            self.open = Open::Raw(index, raw.json, Vec::new());
+            return;
+        }
+        self.output.push(Some(raw.json.to_vec()));
+        self.open = Open::Nothing;
+        if *kind == BlockKind::Text && !self.citations.is_empty() {
+            self.open = Open::Whole(index, raw.json);
+        }
+    }
+
+    /// A further frame of it. The end of a text waits: citations stand in front of it.
+    fn grow_raw(&mut self, raw: Raw) {
+        let Open::Raw(index, _, tail) = &mut self.open else { return };
+        if !self.citations.is_empty() && held::is_tail(&raw.json) {
+            tail.push(raw.json);
+            return;
+        }
+        for frame in tail.drain(..).chain([raw.json]) {
+            self.events.raw(&frame, Some(*index));
         }
     }
 
@@ -189,12 +233,25 @@ impl ResponsesWriter {
     fn stop(&mut self, raw: Option<&Raw>) {
         let complete = match std::mem::take(&mut self.open) {
             Open::Nothing => return,
-            Open::Raw(index, _) => raw.and_then(|raw| {
+            Open::Raw(index, _, tail) => {
+                let Some(raw) = raw else { return };
+                if !tail.is_empty() || (!self.citations.is_empty() && is_message(&raw.json)) {
+                    self.held = Some(Held::Streamed { index, tail, done: raw.json.clone() });
+                    return;
+                }
                 self.events.raw(&raw.json, Some(index));
-                let fields: Fields<'_> = serde_json::from_slice(&raw.json).ok()?;
-                Some((index, fields.get("item").map(RawValue::get)?.as_bytes().to_vec()))
-            }),
-            Open::Message(text) => Some(text.stop_message(&mut self.events)),
+                let fields: Option<Fields<'_>> = serde_json::from_slice(&raw.json).ok();
+                fields.and_then(|fields| Some((index, fields.get("item").map(RawValue::get)?.as_bytes().to_vec())))
+            }
+            Open::Whole(index, item) => {
+                self.held = Some(Held::Whole { index, item });
+                return;
+            }
+            Open::Message(text) if !self.citations.is_empty() => {
+                self.held = Some(Held::Ours(text));
+                return;
+            }
+            Open::Message(text) => Some(text.stop_message(&[], &mut self.events)),
             Open::Reasoning(text) => Some(text.stop_reasoning(&mut self.events)),
             Open::Call(call) => Some(call.stop(&mut self.events)),
         };
@@ -205,8 +262,23 @@ impl ResponsesWriter {
 
     fn code_result(&mut self, call: usize, outcome: CodeOutcome) {
         let Some(code) = self.codes.get(call) else { return };
-        let (index, item) = code.answer(outcome, &mut self.events);
+        if let Some(files) = outcome.files() {
+            self.citations.add(files);
+        }
+        let (index, item, full) = code.answer(outcome, &mut self.events);
         self.complete(index, item);
+        if let Some(full) = full.filter(|_| self.answer.is_kept()) {
+            self.full.insert(index, full);
+        }
+    }
+
+    /// Ends the message that waits. `last`: no code follows it.
+    fn settle(&mut self, last: bool) {
+        let Some(held) = self.held.take() else { return };
+        let container = self.answer.container();
+        if let Some((index, item)) = held.settle(&mut self.citations, &container, last, &mut self.events) {
+            self.complete(index, item);
+        }
     }
 
     fn reserve(&mut self, prefix: &str) -> Place {
@@ -220,6 +292,13 @@ impl ResponsesWriter {
             *place = Some(item);
         }
     }
+}
+
+/// Whether the frame that ends an item ends a message.
+fn is_message(frame: &[u8]) -> bool {
+    let fields: Fields<'_> = serde_json::from_slice(frame).unwrap_or_default();
+    let item: Fields<'_> = fields.read("item").unwrap_or_default();
+    item.read::<String>("type").as_deref() == Some("message")
 }
 
 fn put_response(data: &mut Vec<u8>, response: &Map<String, Value>, output: &[Option<Vec<u8>>]) {

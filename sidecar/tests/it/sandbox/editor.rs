@@ -7,11 +7,11 @@ pub(super) fn create(path: &str, text: &str) -> EditorCommand {
     EditorCommand::Create { path: path.to_owned(), text: text.to_owned() }
 }
 
-fn replace(path: &str, old: &str, new: &str) -> EditorCommand {
+pub(super) fn replace(path: &str, old: &str, new: &str) -> EditorCommand {
     EditorCommand::StrReplace { path: path.to_owned(), old: old.to_owned(), new: new.to_owned() }
 }
 
-fn insert(path: &str, line: u32, text: &str) -> EditorCommand {
+pub(super) fn insert(path: &str, line: u32, text: &str) -> EditorCommand {
     EditorCommand::Insert { path: path.to_owned(), line, text: text.to_owned() }
 }
 
@@ -22,13 +22,13 @@ pub(super) fn refused(result: &ExecutionResult, fault: EditorFault, words: &str)
     assert!(result.stderr.contains(words) && result.stderr.ends_with(".\n"), "{result:?}");
 }
 
-fn edited(old: (u32, u32), new: (u32, u32), lines: &[&str]) -> EditorReport {
+pub(super) fn edited(old: (u32, u32), new: (u32, u32), lines: &[&str]) -> EditorReport {
     let lines = Some(lines.iter().map(|line| (*line).to_owned()).collect());
     EditorReport::Edited { old_start: old.0, old_lines: old.1, new_start: new.0, new_lines: new.1, lines }
 }
 
 /// What the file holds, as a Python literal.
-async fn held(place: &Place, session: &SessionId, path: &str) -> String {
+pub(super) async fn held(place: &Place, session: &SessionId, path: &str) -> String {
     place.output(session, &format!("open({path:?}, 'rb').read()")).await
 }
 

@@ -139,7 +139,7 @@ for which in (resource.RLIMIT_AS, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE, 
 "
     );
     refused(&place, &session, &attempts).await;
-    let code = "seen = {'bin', 'dev', 'etc', 'lib', 'lib32', 'lib64', 'libx32', 'otari', 'proc', 'sbin', 'tmp', 'usr', 'workspace'}\nset(os.listdir('/')) - seen, set(os.listdir('/proc/1/root')) - seen if os.path.exists('/proc/1') else set()";
+    let code = "seen = {'bin', 'dev', 'etc', 'lib', 'lib32', 'lib64', 'libx32', 'mnt', 'otari', 'proc', 'sbin', 'tmp', 'usr', 'workspace'}\nset(os.listdir('/')) - seen, set(os.listdir('/proc/1/root')) - seen if os.path.exists('/proc/1') else set()";
     assert_eq!(place.output(&session, code).await, "(set(), set())\n");
     let code = "[name for path in ('/usr/local/etc', '/usr/src') if os.path.isdir(path) for name in os.listdir(path)]";
     assert_eq!(place.output(&session, code).await, "[]\n");

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    PATIENCE, ProcessSandbox, SandboxBackend, SandboxError, SandboxLimits, SessionId, SessionSpec, SystemIds,
-    default_limits, request, runs, start, start_with, unique_sleep, until,
+    PATIENCE, ProcessSandbox, SandboxBackend, SandboxError, SandboxLimits, SessionId, SessionSpec, SystemClock,
+    SystemIds, default_limits, request, runs, start, start_with, unique_sleep, until,
 };
 
 /// A process that does what it can to outlive its session. The call goes on once it runs its program.
-fn daemon(seconds: &str) -> String {
+pub(crate) fn daemon(seconds: &str) -> String {
     format!(
         "import os, signal\ngone, going = os.pipe()\nif os.fork() == 0:\n    os.setsid()\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    signal.signal(signal.SIGHUP, signal.SIG_IGN)\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{seconds}'])\n    os._exit(0)\nos.close(going)\nn = os.read(gone, 1)\nn = os.wait()"
     )
@@ -133,8 +133,10 @@ const VICTIM: &str = "OTARI_TEST_VICTIM";
 async fn a_sidecar_that_waits_to_be_killed() {
     let Some(victim) = std::env::var_os(VICTIM) else { return };
     let (data, seconds) = victim.to_str().unwrap().split_once('|').unwrap();
-    let sandbox = ProcessSandbox::start(super::settings(data.as_ref()), Arc::new(SystemIds)).await.unwrap();
-    let session = sandbox.create_session(&SessionSpec::default()).await.unwrap();
+    let sandbox = ProcessSandbox::start(super::settings(data.as_ref()), Arc::new(SystemIds), Arc::new(SystemClock))
+        .await
+        .unwrap();
+    let session = sandbox.create_session(&SessionSpec::default()).await.unwrap().id;
     let code = format!("{}\nwhile True: pass", daemon(seconds));
     drop(sandbox.execute(&session, &request(&code, PATIENCE)).await);
 }
@@ -154,7 +156,7 @@ async fn nothing_survives_the_kill_of_the_sidecar() {
     sidecar.wait().unwrap();
     until("the daemon is gone", || !runs(&seconds)).await;
     let settings = super::settings(data.path());
-    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap();
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock)).await.unwrap();
     super::Place { sandbox, data }.assert_clean();
 }
 

@@ -1,5 +1,7 @@
 //! The contract-v1 client against a real HTTP server that keeps the contract, stretches it, and breaks it clause by clause.
 
+mod files;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,9 @@ use super::{PATIENCE, request, request_of};
 struct Seen {
     line: String,
     headers: Vec<String>,
+    /// As JSON; null if it is none.
     body: Value,
+    raw: Vec<u8>,
 }
 
 /// A server that answers every request with what it was given, byte for byte, and closes.
@@ -82,6 +86,7 @@ fn read(stream: &TcpStream) -> Option<Seen> {
         line: lines.remove(0),
         headers: lines,
         body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+        raw: body,
     })
 }
 
@@ -119,11 +124,11 @@ async fn a_whole_life_is_spoken_as_the_contract_says() {
             idle_timeout: Some(Duration::from_millis(1500)),
             max_lifetime: Some(Duration::from_mins(5)),
         };
-        let session = sandbox.create_session(&spec).await.unwrap();
+        let session = sandbox.create_session(&spec).await.unwrap().id;
         let ran = sandbox.execute(&session, &request("print(1)", Duration::from_millis(2500))).await.unwrap();
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.return_code), ("out", "", 0));
         sandbox.destroy_session(&session).await.unwrap();
-        assert_eq!(sandbox.create_session(&SessionSpec::default()).await.unwrap(), session);
+        assert_eq!(sandbox.create_session(&SessionSpec::default()).await.unwrap().id, session);
     }
     let seen = server.seen();
     let lines: Vec<_> = seen.iter().map(|request| request.line.as_str()).collect();
@@ -173,6 +178,7 @@ async fn each_tool_is_asked_for_by_its_name_and_with_its_own_input() {
             EditorCommand::Insert { path: path(), line: 0, text: text() },
             json!({"command": "insert", "path": "a", "insert_line": 0, "new_str": "t"}),
         ),
+        editor(EditorCommand::UndoEdit { path: path() }, json!({"command": "undo_edit", "path": "a"})),
     ];
     for (input, _, _) in &asked {
         let ran = sandbox.execute(&session(), &request_of(input.clone(), PATIENCE)).await.unwrap();

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use sidecar::clock::SystemClock;
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings, StartupRefusal};
 use sidecar::sandbox::{SandboxBackend, SessionSpec};
@@ -18,7 +19,7 @@ async fn refusal(change: impl FnOnce(&mut ProcessSettings, &Path)) -> StartupRef
     let data = open_directory();
     let mut settings = super::settings(&data.path().join("data"));
     change(&mut settings, data.path());
-    ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_err()
+    ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock)).await.unwrap_err()
 }
 
 fn script(at: &Path, text: &str) -> PathBuf {
@@ -83,7 +84,7 @@ async fn a_missing_or_wrong_program_is_named_with_the_command_that_installs_it()
 async fn a_data_directory_has_one_sidecar() {
     let place = start().await;
     let settings = super::settings(place.data.path());
-    let refusal = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_err();
+    let refusal = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock)).await.unwrap_err();
     assert!(refusal.problem.contains("another sidecar") && refusal.fix.contains("data_dir"), "{refusal}");
     let refusal = refusal_of_unusable_data().await;
     assert!(refusal.problem.contains("cannot be used"), "{refusal}");
@@ -129,8 +130,9 @@ async fn a_virtual_environment_brings_its_packages_read_only() {
     fs::write(library.join("fancy.py"), "answer = 42").unwrap();
     let data = open_directory();
     let settings = ProcessSettings { python: venv.join("bin/python"), ..super::settings(data.path()) };
-    let sandbox =
-        ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap_or_else(|refusal| panic!("{refusal}"));
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock))
+        .await
+        .unwrap_or_else(|refusal| panic!("{refusal}"));
     let place = Place { sandbox, data };
     let session = place.session().await;
     let expected = format!("(42, '{}')\n", venv.display());
@@ -144,8 +146,8 @@ async fn a_data_directory_behind_a_closed_door_gets_a_stand_in() {
     let data = tempfile::tempdir().unwrap();
     fs::set_permissions(data.path(), Permissions::from_mode(0o700)).unwrap();
     let settings = super::settings(data.path());
-    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds)).await.unwrap();
-    let session = sandbox.create_session(&SessionSpec::default()).await.unwrap();
+    let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock)).await.unwrap();
+    let session = sandbox.create_session(&SessionSpec::default()).await.unwrap().id;
     let result = sandbox.execute(&session, &request("open('x', 'w').write('y')", PATIENCE)).await.unwrap();
     assert_eq!(result.return_code, 0, "{}", result.stderr);
     sandbox.destroy_session(&session).await.unwrap();

@@ -8,19 +8,26 @@ import { conversations, KEY, PATIENCE, V1_URL } from "../conversations.js";
 
 const client = new OpenAI({ baseURL: V1_URL, apiKey: KEY, ...PATIENCE });
 
-function beginResponses(model, fn) {
+/** The whole history in every request, or the id of the last answer and what is new. */
+const beginResponses = (byId) => (model, fn) => {
   const own = fn ? [{ type: "function", strict: true, ...fn }] : [];
   const tools = [{ type: "code_interpreter", container: { type: "auto" } }, ...own];
   const input = [];
+  let last;
   async function ask(item, streamed) {
     input.push(item);
-    const request = { model, tools, input, include: ["code_interpreter_call.outputs"] };
+    const request = { model, tools, input, include: ["code_interpreter_call.outputs"], previous_response_id: last };
     const response = await (streamed
       ? client.responses.stream(request).finalResponse()
       : client.responses.create(request));
     assert.equal(response.status, "completed");
-    // What the SDK parsed out of the arguments is its own and no member of an item.
-    input.push(...response.output.map(({ parsed_arguments, ...item }) => item));
+    if (byId) {
+      last = response.id;
+      input.length = 0;
+    } else {
+      // What the SDK parsed out of the arguments is its own and no member of an item.
+      input.push(...response.output.map(({ parsed_arguments, ...item }) => item));
+    }
     return readResponse(response);
   }
   return {
@@ -28,7 +35,7 @@ function beginResponses(model, fn) {
     give: (call, result, streamed) =>
       ask({ type: "function_call_output", call_id: call.id, output: result }, streamed),
   };
-}
+};
 
 function readResponse(response) {
   const turn = { text: response.output_text, runs: [], calls: [] };
@@ -69,5 +76,6 @@ function beginChat(model, fn) {
   };
 }
 
-conversations({ name: "responses", showsRuns: true, keeps: "results", begin: beginResponses });
+conversations({ name: "responses", showsRuns: true, keeps: "results", begin: beginResponses(false) });
+conversations({ name: "responses-by-id", showsRuns: true, keeps: "results", begin: beginResponses(true) });
 conversations({ name: "chat", showsRuns: false, keeps: "texts", begin: beginChat });

@@ -7,16 +7,22 @@ from conversations import Call, Run, Turn, conversations
 
 
 class Responses:
-    name = "responses"
+    """The whole history in every request, or the id of the last answer and what is new."""
+
     shows_runs = True
     keeps = "results"
 
+    def __init__(self, by_id):
+        self.by_id = by_id
+        self.name = "responses-by-id" if by_id else "responses"
+
     def begin(self, model, function):
-        return ResponsesTalk(model, function)
+        return ResponsesTalk(model, function, self.by_id)
 
 
 class ResponsesTalk:
-    def __init__(self, model, function):
+    def __init__(self, model, function, by_id):
+        self.by_id = by_id
         own = [{"type": "function", **function}] if function else []
         self.request = {
             "model": model,
@@ -39,9 +45,12 @@ class ResponsesTalk:
                     response = stream.get_final_response()
             else:
                 response = client.responses.create(**self.request)
-        # What the SDK parsed out of the arguments is its own and no member of an item.
-        echo = {"parsed_arguments": True, "content": {"__all__": {"parsed"}}}
-        self.request["input"].extend(item.model_dump(exclude=echo, exclude_unset=True) for item in response.output)
+        if self.by_id:
+            self.request |= {"input": [], "previous_response_id": response.id}
+        else:
+            # What the SDK parsed out of the arguments is its own and no member of an item.
+            echo = {"parsed_arguments": True, "content": {"__all__": {"parsed"}}}
+            self.request["input"].extend(item.model_dump(exclude=echo, exclude_unset=True) for item in response.output)
         return read(response)
 
 
@@ -95,4 +104,4 @@ class ChatTalk:
         return Turn(text=choice.message.content or "", calls=calls)
 
 
-test_conversation = conversations(Responses(), ChatCompletions())
+test_conversation = conversations(Responses(by_id=False), Responses(by_id=True), ChatCompletions())

@@ -51,7 +51,9 @@ pub(super) fn view(dom: &Value) -> Option<RequestView> {
     strings(dom, &mut |text| {
         view.own_file_ids |= text.starts_with("file-otr") || text.starts_with("cfile_otr");
         view.minted_history |=
-            ["otari_srvtoolu_", "otari_ci_", "otari_thought_"].iter().any(|ours| text.starts_with(ours));
+            ["otari_srvtoolu_", "otari_ci_", "otari_thought_", "resp_otr", "msg_otr", "rs_otr", "fc_otr"]
+                .iter()
+                .any(|ours| text.starts_with(ours));
     });
     unusable(root, &mut view);
     Some(view)

@@ -7,13 +7,17 @@ MAX_HUNK_BYTES = 32 << 10
 MAX_LISTED = 1000
 MAX_SCANNED = 20000
 MAX_LINKS = 40
+MAX_UNDOS = 64
+MAX_UNDO_CHARACTERS = 8 << 20
 TYPE = 0o170000
 REGULAR = 0o100000
 DIRECTORY = 0o040000
 CAREFULLY = posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_NOCTTY | posix.O_CLOEXEC
 INTERRUPTED = 130
+ALIAS = "/mnt/data"  # a link to the workspace that no code can move
 UNPRINTABLE = {number: "\\u%04x" % number for number in range(32)}
 ESCAPES = {**UNPRINTABLE, 0x22: '\\"', 0x5C: "\\\\"}
+undos = []  # what each edit changed, the last one last
 KINDS = (
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
@@ -42,9 +46,10 @@ def resolve(path):
     while pending:
         part = pending.pop()
         if part.startswith("/"):
-            if part != WORKSPACE and not part.startswith(WORKSPACE + "/"):
+            root = [root for root in (WORKSPACE, ALIAS) if part == root or part.startswith(root + "/")]
+            if not root:
                 raise outside
-            here, part = [], part[len(WORKSPACE) :].lstrip("/")
+            here, part = [], part[len(root[0]) :].lstrip("/")
         if "/" in part:
             pending += reversed(part.split("/"))
         elif part == "..":
@@ -214,8 +219,14 @@ def create(path, text):
         raise Failed("`%s` leads through a file; only directories hold files." % path) from None
     if path.endswith("/") or real == WORKSPACE:
         raise Failed("`%s` names a directory; name a file." % path)
+    old = None
     if state is not None:
         must_be_regular(path, state)
+        try:
+            old = content(path, real)[0]
+        except (Failed, OSError, MemoryError):
+            # It can be written over all the same, but not brought back.
+            pass
     above = WORKSPACE
     for part in real[len(WORKSPACE) + 1 :].split("/")[:-1]:
         above += "/" + part
@@ -224,6 +235,7 @@ def create(path, text):
         except FileExistsError:
             pass
     replace(real, text, state and state.st_mode)
+    remember(real, old, text, 0, len(old or ""), len(text), state is None)
     report = '{"created":{"is_file_update":%s}}' % ("false" if state is None else "true")
     return report, "`%s` was %s.\n" % (path, "created" if state is None else "overwritten"), ""
 
@@ -255,7 +267,9 @@ def change(path, place):
     windows = 0 < text.count("\n") == text.count("\r\n")
     at, end, new = place(text, lambda part: part.replace("\r\n", "\n").replace("\n", "\r\n") if windows else part)
     report, line = hunk(text, at, end, new)
-    replace(real, text[:at] + new + text[end:], mode)
+    changed = text[:at] + new + text[end:]
+    replace(real, changed, mode)
+    remember(real, text, changed, at, end, at + len(new))
     return report, "`%s` was edited at line %d.\n" % (path, line), ""
 
 
@@ -295,11 +309,48 @@ def insert(path, line, added):
     return change(path, place)
 
 
+def remember(real, before, after, at, old_end, new_end, is_new=False):
+    """Keeps what an edit changed: `before[at:old_end]` became `after[at:new_end]`. The oldest ones make room. Once the last
+    edit of a file is not remembered, the ones before it fit no more."""
+    try:
+        if before is None and not is_new:
+            undos[:] = [undo for undo in undos if undo[0] != real]
+            return
+        old = None if is_new else before[at:old_end]
+        undos.append((real, len(after), hash(after), at, new_end, old))
+        size = sum(len(undo[5] or "") for undo in undos)
+        while len(undos) > MAX_UNDOS or size > MAX_UNDO_CHARACTERS:
+            size -= len(undos.pop(0)[5] or "")
+    except MemoryError:
+        # The edit itself is done.
+        undos.clear()
+
+
+def undo_edit(path):
+    real = resolve(path)
+    number = next((n for n in reversed(range(len(undos))) if undos[n][0] == real), None)
+    if number is None:
+        raise Failed("No edit of `%s` is remembered that could be undone; edit it anew." % path)
+    _, length, known, at, end, old = undos[number]
+    text, mode = content(path, real)
+    if len(text) != length or hash(text) != known:
+        raise Failed("`%s` was changed by other means since its last edit, which cannot be undone now; edit it anew." % path)
+    if old is None:
+        raise Failed("The last edit of `%s` made it; remove it with bash." % path)
+    report, line = hunk(text, at, end, old)
+    replace(real, text[:at] + old + text[end:], mode)
+    del undos[number]
+    return report, "The last edit of `%s`, at line %d, was undone.\n" % (path, line), ""
+
+
+EDITS = {"view": view, "create": create, "str_replace": str_replace, "insert": insert, "undo_edit": undo_edit}
+
+
 def attempt(work, texts):
     """Does one act; gives its return code, report and two texts."""
     path = texts[0]
     try:
-        return 0, *{"view": view, "create": create, "str_replace": str_replace, "insert": insert}[work](*texts)
+        return 0, *EDITS[work](*texts)
     except Failed as failure:
         words, kind = failure.words, failure.kind
     except (FileNotFoundError, NotADirectoryError):

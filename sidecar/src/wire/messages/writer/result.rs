@@ -7,14 +7,16 @@ use serde_json::{Value, json};
 
 use crate::wire::event::{CodeFailure, CodeOutcome, Edit, Hunk};
 
-/// The block of the call with this id.
-pub(super) fn block(id: &str, tool: CodeTool, outcome: CodeOutcome) -> Value {
+/// The block of the call with this id. `file_ids`: what it wrote, which only the result of a program has a place for.
+pub(super) fn block(id: &str, tool: CodeTool, outcome: CodeOutcome, file_ids: Vec<String>) -> Value {
+    let output = |id: String| json!({"type": format!("{}_output", tool.word()), "file_id": id});
     let content = match outcome {
-        CodeOutcome::Ran { stdout, stderr, return_code } => json!({
+        CodeOutcome::Ran { stdout, stderr, return_code, files: _ } => json!({
             "type": format!("{}_result", tool.word()),
-            "stdout": stdout, "stderr": stderr, "return_code": return_code, "content": [],
+            "stdout": stdout, "stderr": stderr, "return_code": return_code,
+            "content": file_ids.into_iter().map(output).collect::<Vec<Value>>(),
         }),
-        CodeOutcome::Edited { text, note: _, edit } => edited(text, edit),
+        CodeOutcome::Edited { text, note: _, edit, files: _ } => edited(text, edit),
         CodeOutcome::EditFailed { failure, message } => error(tool, failure, Some(&message)),
         CodeOutcome::Failed(failure @ CodeFailure::InvalidInput(what)) => error(tool, failure, Some(what)),
         CodeOutcome::Failed(failure) => error(tool, failure, None),
@@ -56,9 +58,10 @@ fn edited(text: String, edit: Edit) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::event::CodeFiles;
 
     fn content(tool: CodeTool, outcome: CodeOutcome) -> Value {
-        let block = block("otari_srvtoolu_1", tool, outcome);
+        let block = block("otari_srvtoolu_1", tool, outcome, vec!["file-otr1".to_owned()]);
         assert_eq!(
             (&block["type"], &block["tool_use_id"]),
             (&json!(format!("{}_tool_result", tool.word())), &json!("otari_srvtoolu_1"))
@@ -68,11 +71,12 @@ mod tests {
 
     #[test]
     fn a_program_is_told_in_the_words_of_its_tool() {
-        let ran = CodeOutcome::Ran { stdout: "a".to_owned(), stderr: "b".to_owned(), return_code: 3 };
-        for (tool, kind) in
-            [(CodeTool::Python, "code_execution_result"), (CodeTool::Bash, "bash_code_execution_result")]
-        {
-            let expected = json!({"type": kind, "stdout": "a", "stderr": "b", "return_code": 3, "content": []});
+        let (stdout, stderr) = ("a".to_owned(), "b".to_owned());
+        let ran = CodeOutcome::Ran { stdout, stderr, return_code: 3, files: CodeFiles::default() };
+        for (tool, kind) in [(CodeTool::Python, "code_execution"), (CodeTool::Bash, "bash_code_execution")] {
+            let content_of = json!([{"type": format!("{kind}_output"), "file_id": "file-otr1"}]);
+            let expected = json!({"type": format!("{kind}_result"), "stdout": "a", "stderr": "b", "return_code": 3,
+                "content": content_of});
             assert_eq!(content(tool, ran.clone()), expected);
         }
         let failed = CodeOutcome::Failed(CodeFailure::TimedOut);
@@ -84,7 +88,8 @@ mod tests {
     #[test]
     fn what_the_editor_does_not_know_is_null_and_there() {
         let edited = |edit| {
-            content(CodeTool::TextEditor, CodeOutcome::Edited { text: "t".to_owned(), note: String::new(), edit })
+            let (text, note) = ("t".to_owned(), String::new());
+            content(CodeTool::TextEditor, CodeOutcome::Edited { text, note, edit, files: CodeFiles::default() })
         };
         let expected = json!({"type": "text_editor_code_execution_view_result", "content": "t", "file_type": "text",
             "num_lines": null, "start_line": null, "total_lines": null});

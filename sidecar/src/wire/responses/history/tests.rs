@@ -89,3 +89,36 @@ fn a_reference_to_code_goes_by_name_and_one_to_words_is_refused() {
     assert_eq!(problem.param.as_deref(), Some("input[0]"));
     assert!(problem.message.contains("`store`"), "{}", problem.message);
 }
+
+#[test]
+fn files_that_code_wrote_are_named_again_and_no_provider_sees_a_citation_of_ours() {
+    let outputs = json!([
+        {"type": "logs", "logs": "2"}, {"type": "file", "filename": "out/a.csv", "file_id": "file-otr1"},
+        {"type": "image", "url": "data:image/png;base64,UE5H", "file_id": "file-otr2"},
+        {"type": "image", "url": "data:image/png;base64,UE5H"},
+    ]);
+    let item = json!({"type": "code_interpreter_call", "id": "otari_ci_1", "code": "2", "outputs": outputs});
+    let text = text_of(&json!([item]), 0);
+    assert!(text.ends_with("file: out/a.csv (file_id: file-otr1)\nfile: an image (file_id: file-otr2)"), "{text}");
+    let citation = |id: &str| {
+        json!({"type": "container_file_citation", "container_id": "otari_cntr_1", "file_id": id, "filename": "a.csv",
+            "start_index": 0, "end_index": 0})
+    };
+    let other = json!({"type": "url_citation", "url": "https://example.com"});
+    let message = |text: &str, annotations: Value| {
+        let part = json!({"type": "output_text", "text": text, "annotations": annotations, "logprobs": []});
+        json!({"type": "message", "id": "msg_1", "role": "assistant", "content": [part]})
+    };
+    // A provider's own message, alone: its id stays.
+    let cited = message("Done.", json!([citation("cfile_otr1"), other, citation("cfile_otr2"), citation("cfile_9")]));
+    let (list, dropped) = folded(&json!([cited])).unwrap();
+    let expected = message(
+        "Done.\nfile: a.csv (file_id: file-otr1)\nfile: a.csv (file_id: file-otr2)",
+        json!([other, citation("cfile_9")]),
+    );
+    assert_eq!((&list[0], dropped.len()), (&expected, 0));
+    let told = message("It is file-otr1.", json!([citation("cfile_otr1")]));
+    assert_eq!(folded(&json!([told])).unwrap().0[0], message("It is file-otr1.", json!([])));
+    let foreign = message("cfile_otr", json!([other]));
+    assert_eq!(folded(&json!([foreign])).unwrap().0[0], foreign);
+}

@@ -23,6 +23,7 @@ pub(super) struct Answer {
     /// The caller's settings, as the response repeats them.
     repeated: Map<String, Value>,
     shows_outputs: bool,
+    kept: bool,
     container: Option<String>,
     ids: Arc<dyn IdSource>,
     clock: Arc<dyn Clock>,
@@ -37,17 +38,26 @@ const OUTPUTS: &str = "code_interpreter_call.outputs";
 
 impl Answer {
     pub(super) fn new(options: WriterOptions) -> Self {
-        let WriterOptions { model, mut settings, ids, clock, .. } = options;
+        let WriterOptions { model, mut settings, ids, clock, kept, .. } = options;
         let include = settings.shift_remove("include");
         let includes = include.as_ref().and_then(Value::as_array);
         let shows_outputs = includes.is_some_and(|include| include.iter().any(|value| value == OUTPUTS));
         let id = ids.mint(ids::RESPONSE);
         let created_at = clock.now().as_second();
-        Self { id, model, created_at, repeated: settings, shows_outputs, container: None, ids, clock }
+        Self { id, model, created_at, repeated: settings, shows_outputs, kept, container: None, ids, clock }
     }
 
     pub(super) fn shows_outputs(&self) -> bool {
         self.shows_outputs
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Somebody keeps it, so that the caller can go on from it by its id.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept
     }
 
     pub(super) fn mint(&self, prefix: &str) -> String {
@@ -108,8 +118,8 @@ impl Answer {
         response.insert("id".to_owned(), self.id.clone().into());
         response.insert("created_at".to_owned(), self.created_at.into());
         response.insert("model".to_owned(), self.model.clone().into());
-        // Whatever a provider keeps of single turns, this answer is kept by nobody.
-        response.insert("store".to_owned(), false.into());
+        // Of this answer, whatever a provider keeps of single turns.
+        response.insert("store".to_owned(), self.kept.into());
         response
     }
 
@@ -118,6 +128,10 @@ impl Answer {
             let own = self.repeated.get(name).cloned();
             let own = own.unwrap_or_else(|| serde_json::from_str(absent).unwrap_or_default());
             response.insert(name.to_owned(), own);
+        }
+        // An answer of ours is none that the provider was told of.
+        if let Some(previous) = self.repeated.get("previous_response_id") {
+            response.insert("previous_response_id".to_owned(), previous.clone());
         }
         response
     }

@@ -1,0 +1,55 @@
+//! The files of ours that a request names, on their way to its model.
+
+use decision::config::ModelInput;
+use decision::exchange::Forward;
+
+use super::super::fetch::Fetched;
+use super::super::{Refusal, Services};
+use super::undecided;
+use crate::attachments::{Asked, AttachmentError, Recipient, Resolved};
+use crate::files::Staged;
+
+/// In a mesh, of a model that our table does not have: the caller is taken at its word about what it takes.
+const ALL_INPUTS: &[ModelInput] = &[ModelInput::Text, ModelInput::Image, ModelInput::Pdf];
+
+/// A request with its files.
+#[derive(Debug)]
+pub(super) struct Given {
+    /// Its body, and what is held of it.
+    pub(super) body: Fetched,
+    /// What goes into the workspace of a run.
+    pub(super) seeds: Vec<Staged>,
+    /// What the model of a run must be told of them beside its tools.
+    pub(super) hint: Option<String>,
+    /// Where files stood that the model cannot read.
+    pub(super) dropped: Vec<String>,
+}
+
+/// Gives a request the files it names. `grown`: history was put into its body, which may name some too.
+pub(super) async fn give(
+    services: &Services,
+    forward: &Forward,
+    body: Fetched,
+    grown: bool,
+    recipient: Recipient,
+) -> Result<Given, Refusal> {
+    let Some(wire) = forward.format.filter(|_| grown || forward.request.own_file_ids) else {
+        return Ok(Given { body, seeds: Vec::new(), hint: None, dropped: Vec::new() });
+    };
+    // Files have an owner, and so must who asks for them.
+    let owner = forward.identity.as_ref().ok_or_else(undecided)?;
+    let Fetched { bytes, mut share } = body;
+    let inputs = forward.model.as_ref().map_or(ALL_INPUTS, |model| &model.inputs);
+    let asked = Asked { owner, wire, body: bytes, recipient, inputs };
+    let resolved = services.attachments.resolve(asked, &mut |bytes| share.grow(bytes)).await;
+    let Resolved { body, seeds, hint, dropped } = resolved.map_err(|error| refused(error, forward))?;
+    Ok(Given { body: Fetched { bytes: body, share }, seeds, hint, dropped })
+}
+
+fn refused(error: AttachmentError, forward: &Forward) -> Refusal {
+    let refusal = Refusal::in_vocabulary(*error.problem, forward.vocabulary);
+    match error.cause {
+        Some(cause) => refusal.caused_by(cause),
+        None => refusal,
+    }
+}

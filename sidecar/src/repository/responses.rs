@@ -1,0 +1,214 @@
+//! Answers on the Responses wire that a later request may go on from.
+//!
+//! INVARIANT: found by who was answered alone; a workspace that fills its share pushes out its own oldest. Nothing here is
+//! part of the snapshot, so nothing raises its revision.
+
+use decision::identity::Identity;
+use sqlx::{Any, Transaction};
+
+use super::{Repository, RepositoryError};
+
+/// Rows that one write may remove beside its own.
+const MAX_REMOVED: i64 = 64;
+/// Workspaces that are looked at in one sweep, and rows of each.
+const MAX_SWEPT: i64 = 1000;
+
+/// An answer to be kept.
+#[derive(Debug, Clone)]
+pub struct NewResponse {
+    /// Its public id.
+    pub id: String,
+    /// The answer it went on from.
+    pub previous_id: Option<String>,
+    /// The request's `input`, as JSON.
+    pub input: String,
+    /// The answer's items, as a JSON array.
+    pub output: String,
+    /// Ids of those items that no other answer can have.
+    pub item_ids: Vec<String>,
+    /// When it is forgotten, milliseconds since the epoch.
+    pub expires_at_ms: i64,
+}
+
+/// A kept answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredResponse {
+    /// Its public id.
+    pub id: String,
+    /// The answer it went on from.
+    pub previous_id: Option<String>,
+    /// The request's `input`, as JSON.
+    pub input: String,
+    /// The answer's items, as a JSON array.
+    pub output: String,
+}
+
+type Row = (String, Option<String>, String, String);
+
+impl From<Row> for StoredResponse {
+    fn from((id, previous_id, input, output): Row) -> Self {
+        Self { id, previous_id, input, output }
+    }
+}
+
+impl Repository {
+    /// Keeps an answer, and forgets the oldest of its workspace that then have more than `workspace_bytes` together.
+    pub async fn put_response(
+        &self,
+        owner: &Identity,
+        new: &NewResponse,
+        workspace_bytes: i64,
+    ) -> Result<(), RepositoryError> {
+        let size = i64::try_from(new.input.len().saturating_add(new.output.len())).unwrap_or(i64::MAX);
+        let now = self.clock.now_ms();
+        let mut change = self.pool.begin().await?;
+        let used = sqlx::query_scalar::<_, i64>(
+            "INSERT INTO stored_response_usage (workspace_id, size_bytes) VALUES ($1, $2) ON CONFLICT (workspace_id) \
+             DO UPDATE SET size_bytes = stored_response_usage.size_bytes + excluded.size_bytes RETURNING size_bytes",
+        )
+        .bind(&owner.workspace)
+        .bind(size)
+        .fetch_one(&mut *change)
+        .await?;
+        sqlx::query(
+            "INSERT INTO stored_responses (id, user_id, workspace_id, previous_id, input, output, size_bytes, \
+             created_at_ms, expires_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        )
+        .bind(&new.id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(new.previous_id.as_deref())
+        .bind(&new.input)
+        .bind(&new.output)
+        .bind(size)
+        .bind(now)
+        .bind(new.expires_at_ms)
+        .execute(&mut *change)
+        .await?;
+        for item in &new.item_ids {
+            sqlx::query("INSERT INTO stored_items (id, response_id) VALUES ($1, $2)")
+                .bind(item)
+                .bind(&new.id)
+                .execute(&mut *change)
+                .await?;
+        }
+        forget(&mut change, &owner.workspace, used.saturating_sub(workspace_bytes), &new.id).await?;
+        Ok(change.commit().await?)
+    }
+
+    /// An answer that this owner was given, and that has not expired.
+    pub async fn response(&self, owner: &Identity, id: &str) -> Result<Option<StoredResponse>, RepositoryError> {
+        self.find_response("r.id = $1", owner, id).await
+    }
+
+    /// The answer that an item is part of.
+    pub async fn response_of_item(
+        &self,
+        owner: &Identity,
+        item: &str,
+    ) -> Result<Option<StoredResponse>, RepositoryError> {
+        self.find_response("r.id = (SELECT response_id FROM stored_items WHERE id = $1)", owner, item).await
+    }
+
+    /// Removes answers that nobody can find any more: how many. What is left over goes the next time.
+    ///
+    /// A workspace's usage is locked before its rows, as in [`Self::put_response`], so that two never wait for each other.
+    pub async fn forget_expired_responses(&self) -> Result<u64, RepositoryError> {
+        let now = self.clock.now_ms();
+        let workspaces = sqlx::query_scalar::<_, String>(
+            "SELECT DISTINCT workspace_id FROM stored_responses WHERE expires_at_ms <= $1 LIMIT $2",
+        )
+        .bind(now)
+        .bind(MAX_SWEPT)
+        .fetch_all(&self.pool)
+        .await?;
+        let mut count: u64 = 0;
+        for workspace in workspaces {
+            let mut change = self.pool.begin().await?;
+            sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
+                .bind(&workspace)
+                .execute(&mut *change)
+                .await?;
+            let expired = sqlx::query_as::<_, (String, i64)>(
+                "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND expires_at_ms <= $2 LIMIT $3",
+            )
+            .bind(&workspace)
+            .bind(now)
+            .bind(MAX_SWEPT)
+            .fetch_all(&mut *change)
+            .await?;
+            for (id, size) in expired {
+                remove(&mut change, &workspace, &id, size).await?;
+                count = count.saturating_add(1);
+            }
+            change.commit().await?;
+        }
+        Ok(count)
+    }
+
+    async fn find_response(
+        &self,
+        which: &str,
+        owner: &Identity,
+        id: &str,
+    ) -> Result<Option<StoredResponse>, RepositoryError> {
+        let row = sqlx::query_as::<_, Row>(sqlx::AssertSqlSafe(format!(
+            "SELECT r.id, r.previous_id, r.input, r.output FROM stored_responses r \
+             WHERE {which} AND r.user_id = $2 AND r.workspace_id = $3 AND r.expires_at_ms > $4"
+        )))
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(self.clock.now_ms())
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(StoredResponse::from))
+    }
+}
+
+/// Removes the oldest of a workspace until `excess` bytes are gone; the newest stays whatever it takes.
+async fn forget(
+    change: &mut Transaction<'static, Any>,
+    workspace: &str,
+    excess: i64,
+    newest: &str,
+) -> Result<(), RepositoryError> {
+    if excess <= 0 {
+        return Ok(());
+    }
+    let oldest = sqlx::query_as::<_, (String, i64)>(
+        "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND id <> $2 \
+         ORDER BY created_at_ms, id LIMIT $3",
+    )
+    .bind(workspace)
+    .bind(newest)
+    .bind(MAX_REMOVED)
+    .fetch_all(&mut **change)
+    .await?;
+    let mut freed: i64 = 0;
+    for (id, size) in oldest.into_iter().take_while(|(_, size)| {
+        let goes = freed < excess;
+        freed = freed.saturating_add(if goes { *size } else { 0 });
+        goes
+    }) {
+        remove(change, workspace, &id, size).await?;
+    }
+    Ok(())
+}
+
+async fn remove(
+    change: &mut Transaction<'static, Any>,
+    workspace: &str,
+    id: &str,
+    size: i64,
+) -> Result<(), RepositoryError> {
+    let gone = sqlx::query("DELETE FROM stored_responses WHERE id = $1").bind(id).execute(&mut **change).await?;
+    if gone.rows_affected() == 1 {
+        sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes - $2 WHERE workspace_id = $1")
+            .bind(workspace)
+            .bind(size)
+            .execute(&mut **change)
+            .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Answers on the Responses wire, kept for callers who go on from them by id (`store`, which is on unless they say no).
+//!
+//! INVARIANT: what a request is answered with does not depend on who kept the conversation: its history is put into the
+//! request before anybody else reads it. An answer is kept before its caller hears of its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use decision::identity::Identity;
+use decision::problem::{Origin, Problem, ProblemKind};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::ids;
+use crate::repository::{NewResponse, Repository, RepositoryError, StoredResponse};
+use crate::telemetry::chain;
+use crate::wire::responses::stored::{Kept, References, entries, expand, items_by_id, references};
+
+/// Answers that one conversation is followed back through.
+const MAX_CHAIN: usize = 512;
+/// Between two looks for what has expired.
+const SWEEP_EVERY: Duration = Duration::from_hours(1);
+
+/// How much is kept, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredLimits {
+    /// How long an answer can be gone on from; zero keeps none.
+    pub retention: Duration,
+    /// Bytes of one answer with its input; a larger one is not kept. Also those of a history that is put together.
+    pub max_bytes: usize,
+    /// Bytes of one workspace's answers; the oldest make room.
+    pub max_workspace_bytes: u64,
+}
+
+/// The answers that were kept.
+#[derive(Debug, Clone)]
+pub struct StoredResponses {
+    repository: Repository,
+    clock: Arc<dyn Clock>,
+    limits: StoredLimits,
+}
+
+/// What a request said before the answers that it named were put into it.
+#[derive(Debug, Clone, Default)]
+pub struct Named {
+    /// The answer of ours that it goes on from.
+    pub previous: Option<String>,
+    /// Its own input with every item in its place, as JSON; `None` where it named nothing of ours.
+    pub input: Option<String>,
+}
+
+impl Named {
+    /// It named something of ours.
+    pub fn is_some(&self) -> bool {
+        self.previous.is_some() || self.input.is_some()
+    }
+}
+
+/// What an answer is kept with once it is complete.
+#[derive(Debug)]
+pub struct Keeping {
+    stored: StoredResponses,
+    owner: Identity,
+    previous: Option<String>,
+    input: String,
+}
+
+impl StoredResponses {
+    /// Keeps in `repository`, within `limits`.
+    pub fn new(repository: Repository, clock: Arc<dyn Clock>, limits: StoredLimits) -> Self {
+        Self { repository, clock, limits }
+    }
+
+    /// For tests of others: keeps in a database of its own.
+    #[cfg(test)]
+    pub(crate) async fn in_folder(folder: &std::path::Path, clock: Arc<dyn Clock>, limits: StoredLimits) -> Self {
+        let database = crate::repository::Database::Sqlite(folder.join("kept.db"));
+        let repository = Repository::open(&database, Arc::clone(&clock)).await.unwrap();
+        Self::new(repository, clock, limits)
+    }
+
+    /// Gets ready to keep the answer to a request with this `input`, as JSON. `None` if it is too large, or if none is kept.
+    pub fn keeping(&self, owner: &Identity, previous: Option<String>, input: String) -> Option<Keeping> {
+        let kept = !self.limits.retention.is_zero() && input.len() <= self.limits.max_bytes;
+        kept.then(|| Keeping { stored: self.clone(), owner: owner.clone(), previous, input })
+    }
+
+    /// Puts the answers that a request names into its body.
+    pub async fn resolve(&self, owner: &Identity, body: Bytes) -> Result<(Bytes, Named), Problem> {
+        let References { previous, items } = references(&body)?;
+        if previous.is_none() && items.is_empty() {
+            return Ok((body, Named::default()));
+        }
+        let known = self.items(owner, &items).await?;
+        let (history, root) = match &previous {
+            Some(id) => self.history(owner, id).await?,
+            None => (String::new(), None),
+        };
+        let expanded = expand(&body, &history, root.as_deref(), &known)?;
+        Ok((expanded.body.into(), Named { previous, input: Some(expanded.input) }))
+    }
+
+    /// The items of every answer that one of these is part of: those of a provider's are named by its ids, and stand
+    /// there too.
+    async fn items(&self, owner: &Identity, ids: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+        let mut known = BTreeMap::new();
+        let mut bytes: usize = 0;
+        for id in ids {
+            if known.contains_key(id) {
+                continue;
+            }
+            let Some(answer) = self.repository.response_of_item(owner, id).await.map_err(unreadable)? else { continue };
+            bytes = bytes.saturating_add(answer.output.len());
+            if bytes > self.limits.max_bytes {
+                return Err(too_long("input", self.limits.max_bytes));
+            }
+            known.extend(items_by_id(&answer.output));
+        }
+        Ok(known)
+    }
+
+    /// Everything said up to an answer, and the provider's answer that it all began from.
+    async fn history(&self, owner: &Identity, id: &str) -> Result<(String, Option<String>), Problem> {
+        let mut parts: Vec<StoredResponse> = Vec::new();
+        let mut next = Some(id.to_owned());
+        let mut bytes: usize = 0;
+        while let Some(id) = next.take() {
+            if !id.starts_with(ids::RESPONSE) {
+                return Ok((joined(&parts), Some(id)));
+            }
+            let answer = self.repository.response(owner, &id).await.map_err(unreadable)?.ok_or_else(|| lost(&id))?;
+            bytes = bytes.saturating_add(answer.input.len()).saturating_add(answer.output.len());
+            if parts.len() >= MAX_CHAIN || bytes > self.limits.max_bytes {
+                return Err(too_long("previous_response_id", self.limits.max_bytes));
+            }
+            next.clone_from(&answer.previous_id);
+            parts.push(answer);
+        }
+        Ok((joined(&parts), None))
+    }
+
+    /// Removes what has expired, until `stop`.
+    pub async fn sweep(self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(SWEEP_EVERY) => {}
+            }
+            match self.repository.forget_expired_responses().await {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(count, "expired answers were removed"),
+                Err(error) => {
+                    tracing::error!(error = %chain(&error), "expired answers were not removed");
+                }
+            }
+        }
+    }
+}
+
+impl Keeping {
+    /// Keeps the answer. One that is too large is not kept, and that is logged, as is a database that fails: the answer
+    /// is good without.
+    pub async fn keep(self, answer: Kept) {
+        let Self { stored: StoredResponses { repository, clock, limits }, owner, previous, input } = self;
+        let Kept { id, output, item_ids } = answer;
+        let size = input.len().saturating_add(output.len());
+        if size > limits.max_bytes {
+            tracing::info!(response.id = id, size, "an answer is too large to be kept (responses.max_bytes)");
+            return;
+        }
+        let retention = i64::try_from(limits.retention.as_millis()).unwrap_or(i64::MAX);
+        let expires_at_ms = clock.now_ms().saturating_add(retention);
+        let new = NewResponse { id, previous_id: previous, input, output, item_ids, expires_at_ms };
+        let share = i64::try_from(limits.max_workspace_bytes).unwrap_or(i64::MAX);
+        if let Err(error) = repository.put_response(&owner, &new, share).await {
+            tracing::error!(error = %chain(&error), response.id = new.id, "an answer was not kept");
+        }
+    }
+}
+
+/// The newest stands first in `parts`.
+fn joined(parts: &[StoredResponse]) -> String {
+    let said = parts.iter().rev().flat_map(|part| [entries(&part.input), entries(&part.output)]);
+    let said: Vec<_> = said.filter(|entries| !entries.trim().is_empty()).collect();
+    said.join(",")
+}
+
+fn lost(id: &str) -> Problem {
+    let message = format!(
+        "there is no answer `{id}` to go on from: it is unknown, expired, or was given with `store: false`; send the \
+         history in `input`"
+    );
+    Problem::invalid(message).with_param("previous_response_id").with_code("previous_response_not_found")
+}
+
+fn too_long(param: &str, limit: usize) -> Problem {
+    let message = format!(
+        "the answers behind `{param}` are more than {MAX_CHAIN}, or longer than {limit} bytes (responses.max_bytes): begin \
+         a new conversation, with a shorter history in `input`"
+    );
+    Problem::invalid(message).with_param(param)
+}
+
+fn unreadable(error: RepositoryError) -> Problem {
+    tracing::error!(error = %chain(&error), "kept answers cannot be read");
+    Problem::new(ProblemKind::Internal, Origin::Storage, "the gateway cannot read the answers it keeps: try again")
+}

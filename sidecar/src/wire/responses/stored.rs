@@ -1,0 +1,217 @@
+//! Requests that go on from answers this gateway kept: what they name, and the input with it in its place.
+//!
+//! INVARIANT: what is not ours stays as it came; a stored answer of a provider is the provider's to find.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use decision::problem::Problem;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::history::TOLD;
+use crate::ids;
+use crate::wire::json::{Fields, inside_array, push_json, push_name};
+
+/// References that are looked up for one request.
+pub const MAX_REFERENCES: usize = 1024;
+
+/// What a request names of answers that this gateway gave.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// Its `previous_response_id`, if that is ours.
+    pub previous: Option<String>,
+    /// Ids of its `item_reference` entries that are ours, in their order.
+    pub items: Vec<String>,
+}
+
+/// A request with its history in full.
+#[derive(Debug)]
+pub struct Expanded {
+    /// The body.
+    pub body: Vec<u8>,
+    /// The request's own input, its references replaced: a JSON array.
+    pub input: String,
+}
+
+/// An answer of ours, as it is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its id.
+    pub id: String,
+    /// Its items, as a JSON array.
+    pub output: String,
+    /// Ids of those items that no other answer can have.
+    pub item_ids: Vec<String>,
+}
+
+impl Kept {
+    /// An answer of these items.
+    pub fn new<'a>(id: String, items: impl Iterator<Item = &'a [u8]>) -> Self {
+        let items: Vec<_> = items.map(String::from_utf8_lossy).collect();
+        let id_of = |item: &Cow<'_, str>| Some(serde_json::from_str::<Reference<'_>>(item).ok()?.id?.into_owned());
+        let item_ids = items.iter().filter_map(id_of).filter(|id| is_ours(id)).collect();
+        Self { id, output: format!("[{}]", items.join(",")), item_ids }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Reference<'a> {
+    #[serde(rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    role: Option<Cow<'a, str>>,
+    id: Option<Cow<'a, str>>,
+}
+
+impl Reference<'_> {
+    /// Nothing but an id; the wire takes it without its type too.
+    fn is_one(&self) -> bool {
+        match self.kind.as_deref() {
+            None => self.role.is_none() && self.id.is_some(),
+            Some(kind) => kind == "item_reference",
+        }
+    }
+}
+
+/// Looks for what is ours. An error when there is more of it than is looked up.
+pub fn references(body: &[u8]) -> Result<References, Problem> {
+    let mut named = References::default();
+    let Ok(fields) = serde_json::from_slice::<Fields<'_>>(body) else { return Ok(named) };
+    named.previous = fields.read::<String>("previous_response_id").filter(|id| id.starts_with(ids::RESPONSE));
+    for item in fields.read::<Vec<&RawValue>>("input").unwrap_or_default() {
+        if let Some(id) = reference(item).filter(|id| is_ours(id)) {
+            named.items.push(id.into_owned());
+        }
+    }
+    if named.items.len() > MAX_REFERENCES {
+        let message = format!("`input` refers to more than {MAX_REFERENCES} items: send the items themselves");
+        return Err(Problem::invalid(message).with_param("input"));
+    }
+    Ok(named)
+}
+
+fn is_ours(id: &str) -> bool {
+    id.starts_with(ids::CODE_INTERPRETER_CALL) || TOLD.iter().any(|prefix| id.starts_with(prefix))
+}
+
+fn reference<'a>(item: &'a RawValue) -> Option<Cow<'a, str>> {
+    let head: Reference<'a> = serde_json::from_str(item.get()).ok()?;
+    if head.is_one() { head.id } else { None }
+}
+
+/// A request's `input`, as JSON.
+pub fn input(body: &[u8]) -> Option<String> {
+    let fields: Fields<'_> = serde_json::from_slice(body).ok()?;
+    Some(fields.get("input")?.get().to_owned())
+}
+
+/// The items of a kept `input` or `output`, as JSON without brackets.
+pub fn entries(json: &str) -> Cow<'_, str> {
+    if let Some(items) = inside_array(json) {
+        return Cow::Borrowed(items);
+    }
+    let text: Option<String> = serde_json::from_str(json).unwrap_or_default();
+    text.map_or(Cow::Borrowed(""), |text| Cow::Owned(json!({"role": "user", "content": text}).to_string()))
+}
+
+/// The items of a kept `output` by their ids.
+pub fn items_by_id(output: &str) -> BTreeMap<String, String> {
+    let items: Vec<&RawValue> = serde_json::from_str(output).unwrap_or_default();
+    let id = |item: &RawValue| Some(serde_json::from_str::<Reference<'_>>(item.get()).ok()?.id?.into_owned());
+    items.into_iter().filter_map(|item| Some((id(item)?, item.get().to_owned()))).collect()
+}
+
+/// Puts the kept items in the place of their references, `history` (items without brackets) in front of all, and
+/// `previous` in the place of the answer that was named.
+pub fn expand(
+    body: &[u8],
+    history: &str,
+    previous: Option<&str>,
+    items: &BTreeMap<String, String>,
+) -> Result<Expanded, Problem> {
+    let fields: Fields<'_> = serde_json::from_slice(body).map_err(super::not_an_object)?;
+    let input = fields.get("input").map_or("[]", RawValue::get);
+    let own = match serde_json::from_str::<Vec<&RawValue>>(input) {
+        Ok(list) => {
+            let known = |item: &&RawValue| reference(item).and_then(|id| items.get(id.as_ref()));
+            let list: Vec<&str> =
+                list.iter().map(|item| known(item).map_or_else(|| item.get(), String::as_str)).collect();
+            list.join(",")
+        }
+        Err(_) => entries(input).into_owned(),
+    };
+    let between = if history.is_empty() || own.is_empty() { "" } else { "," };
+    let full = ["[", history, between, &own, "]"].concat();
+    let mut body = vec![b'{'];
+    for (name, value) in &fields.0 {
+        match &**name {
+            "input" => {}
+            "previous_response_id" => {
+                if let Some(previous) = previous {
+                    push_name(&mut body, name);
+                    push_json(&mut body, previous);
+                }
+            }
+            name => {
+                push_name(&mut body, name);
+                body.extend_from_slice(value.get().as_bytes());
+            }
+        }
+    }
+    push_name(&mut body, "input");
+    body.extend_from_slice(full.as_bytes());
+    body.push(b'}');
+    Ok(Expanded { body, input: format!("[{own}]") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "msg_otr1";
+
+    #[test]
+    fn what_is_ours_is_found_and_nothing_else() {
+        let body = r#"{"previous_response_id":"resp_otr1","input":[{"type":"item_reference","id":"msg_otr1"},
+            {"id":"otari_ci_2"},{"type":"item_reference","id":"msg_provider"},{"type":"message","id":"msg_otr3"},
+            {"role":"user","content":"msg_otr4"}]}"#;
+        let named = references(body.as_bytes()).unwrap();
+        assert_eq!(named.previous.as_deref(), Some("resp_otr1"));
+        assert_eq!(named.items, [OURS, "otari_ci_2"]);
+        let foreign = br#"{"previous_response_id":"resp_1","input":"msg_otr1"}"#;
+        assert_eq!(references(foreign).unwrap(), References::default());
+    }
+
+    #[test]
+    fn more_references_than_are_looked_up_are_refused() {
+        let list = vec![r#"{"id":"msg_otr1"}"#; MAX_REFERENCES + 1].join(",");
+        let refused = references(format!(r#"{{"input":[{list}]}}"#).as_bytes()).unwrap_err();
+        assert_eq!(refused.param.as_deref(), Some("input"));
+    }
+
+    #[test]
+    fn the_history_stands_in_front_and_each_item_in_the_place_of_its_reference() {
+        let items = BTreeMap::from([(OURS.to_owned(), r#"{"type":"message","id":"msg_otr1"}"#.to_owned())]);
+        let body = br#"{"model": "m", "previous_response_id":"resp_otr1","input":[ {"id":"msg_otr1"}, {"role" : "user"}], "x": 1.0}"#;
+        let expanded = expand(body, r#"{"role":"user","content":"before"}"#, None, &items).unwrap();
+        assert_eq!(
+            String::from_utf8(expanded.body).unwrap(),
+            r#"{"model":"m","x":1.0,"input":[{"role":"user","content":"before"},{"type":"message","id":"msg_otr1"},{"role" : "user"}]}"#
+        );
+        assert_eq!(expanded.input, r#"[{"type":"message","id":"msg_otr1"},{"role" : "user"}]"#);
+    }
+
+    #[test]
+    fn a_text_is_one_message_and_a_providers_answer_is_named_on() {
+        let expanded =
+            expand(br#"{"previous_response_id":"resp_otr1","input":"hi"}"#, "", Some("resp_9"), &BTreeMap::new());
+        assert_eq!(
+            String::from_utf8(expanded.unwrap().body).unwrap(),
+            r#"{"previous_response_id":"resp_9","input":[{"role":"user","content":"hi"}]}"#
+        );
+        assert_eq!(entries("null"), "");
+        assert_eq!(entries(" [ {} ] "), "{}");
+    }
+}
