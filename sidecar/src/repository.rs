@@ -4,6 +4,7 @@
 //! `snapshot_state.revision` in its own transaction, first thing: that is how every process sees the change. The first
 //! statement of any transaction writes: none upgrades from reading to writing, which SQLite would refuse.
 
+mod change;
 mod database;
 mod error;
 mod files;
@@ -22,10 +23,12 @@ use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, SqlSafeStr, Transaction};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions, SqlSafeStr};
 
 use crate::clock::Clock;
 use crate::private;
+
+use change::{Change, Turns};
 
 pub use database::{Database, PostgresUrl};
 pub use error::RepositoryError;
@@ -66,6 +69,7 @@ pub struct Repository {
     pool: AnyPool,
     clock: Arc<dyn Clock>,
     shared: bool,
+    turns: Turns,
 }
 
 impl Repository {
@@ -87,7 +91,8 @@ impl Repository {
             .connect_with(options)
             .await?;
         migrator().run(&pool).await.map_err(RepositoryError::Migration)?;
-        let repository = Self { pool, clock, shared: matches!(database, Database::Postgres(_)) };
+        let shared = matches!(database, Database::Postgres(_));
+        let repository = Self { pool, clock, shared, turns: Turns::new(!shared) };
         repository.ensure_snapshot_state().await?;
         Ok(repository)
     }
@@ -118,9 +123,14 @@ impl Repository {
         &self.pool
     }
 
+    /// A transaction whose first statement has to write.
+    async fn begin_write(&self) -> Result<Change, RepositoryError> {
+        self.turns.begin(&self.pool).await
+    }
+
     /// A transaction that already holds the write lock and has raised the revision.
-    async fn begin_change(&self) -> Result<Transaction<'static, Any>, RepositoryError> {
-        let mut change = self.pool.begin().await?;
+    async fn begin_change(&self) -> Result<Change, RepositoryError> {
+        let mut change = self.begin_write().await?;
         sqlx::query("UPDATE snapshot_state SET revision = revision + 1 WHERE id = 1").execute(&mut *change).await?;
         Ok(change)
     }

@@ -21,6 +21,8 @@ use crate::telemetry::{self, Metrics};
 const BATCH: u32 = 500;
 /// Batches of one sweep; what is due beyond them waits for the next.
 const MAX_BATCHES: u32 = 20_000;
+/// After each batch the others have half the time that it took, or this at most, for themselves.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// The first sweep after a start comes no later than this.
 const FIRST: Duration = Duration::from_mins(1);
 /// Failures whose reasons are logged; the others are only counted.
@@ -107,6 +109,7 @@ impl Sweeper {
     /// Rows that are due, with their blobs.
     async fn sweep_rows(&self, report: &mut SweepReport) -> Result<(), FilesError> {
         for _ in 0..MAX_BATCHES {
+            let began = Instant::now();
             let retired = self.inside.repository.retire_due_files(BATCH).await?;
             kill_point::reached("retired");
             let expired = retired.iter().filter(|file| file.was_stored).count() as u64;
@@ -119,9 +122,10 @@ impl Sweeper {
             if ended {
                 break;
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep((began.elapsed() / 2).min(LONGEST_PAUSE)).await;
         }
         for _ in 0..MAX_BATCHES {
+            let began = Instant::now();
             let ids = self.inside.repository.claim_deleted_files(BATCH).await?;
             kill_point::reached("claimed");
             if ids.is_empty() {
@@ -132,7 +136,7 @@ impl Sweeper {
             self.remove(ids, report).await?;
             let failed = report.failed.saturating_sub(failed_before);
             report.deleted = report.deleted.saturating_add(claimed.saturating_sub(failed));
-            tokio::task::yield_now().await;
+            tokio::time::sleep((began.elapsed() / 2).min(LONGEST_PAUSE)).await;
         }
         Ok(())
     }

@@ -23,6 +23,11 @@ const COLUMNS: &str = "id, user_id, workspace_id, filename, mime_type, purpose, 
                        sweep_at_ms";
 /// `sweep_at_ms` of a file that never expires.
 const NEVER: i64 = i64::MAX;
+/// Whose files, where they are looked up by their owner.
+const BY_OWNER: &str = "user_id = $1 AND workspace_id = $2";
+/// The same where they are looked up by their ids: written so that no database takes the owner's index for it, and reads all
+/// that the owner has.
+const BY_ID: &str = "user_id || '' = $1 AND workspace_id || '' = $2";
 /// Ids asked for in one statement; SQLite takes no more than 32,766 parameters.
 const IDS_PER_STATEMENT: usize = 500;
 
@@ -76,7 +81,7 @@ type Row = (String, String, String, String, String, String, i64, String, i64, i6
 impl Repository {
     /// A visible file.
     pub async fn file(&self, owner: &Identity, id: &str) -> Result<Option<FileRow>, RepositoryError> {
-        let sql = format!("{} AND id = $4", visible());
+        let sql = format!("{} AND id = $4", visible(BY_ID));
         let row = self.visible_to(owner, &sql).bind(id).fetch_optional(&self.pool).await?;
         row.map(FileRow::try_from).transpose()
     }
@@ -85,7 +90,7 @@ impl Repository {
     pub async fn files(&self, owner: &Identity, ids: &[&str]) -> Result<Vec<FileRow>, RepositoryError> {
         let mut found = Vec::new();
         for some in ids.chunks(IDS_PER_STATEMENT) {
-            let sql = format!("{} AND id IN ({})", visible(), placeholders(4, some.len()));
+            let sql = format!("{} AND id IN ({})", visible(BY_ID), placeholders(4, some.len()));
             let mut query = self.visible_to(owner, &sql);
             for id in some {
                 query = query.bind(*id);
@@ -103,17 +108,7 @@ impl Repository {
         owner: &Identity,
         query: &FilePageQuery<'_>,
     ) -> Result<Vec<FileRow>, RepositoryError> {
-        let (order, beyond) = if query.descending { ("DESC", "<") } else { ("ASC", ">") };
-        let mut numbers = 4..;
-        let mut number = || numbers.next().unwrap_or_default();
-        let mut conditions = visible();
-        if query.purpose.is_some() {
-            conditions = format!("{conditions} AND purpose = ${}", number());
-        }
-        if query.beyond.is_some() {
-            conditions = format!("{conditions} AND (created_at_ms, id) {beyond} (${}, ${})", number(), number());
-        }
-        let sql = format!("{conditions} ORDER BY created_at_ms {order}, id {order} LIMIT ${}", number());
+        let sql = page_sql(query);
         let mut page = self.visible_to(owner, &sql);
         if let Some(purpose) = query.purpose {
             page = page.bind(purpose);
@@ -143,11 +138,23 @@ impl Repository {
     }
 }
 
-/// The only condition there is for seeing a file; its parameters are 1 to 3.
-fn visible() -> String {
-    format!(
-        "SELECT {COLUMNS} FROM files WHERE user_id = $1 AND workspace_id = $2 AND state = 'stored' AND sweep_at_ms > $3"
-    )
+/// The only condition there is for seeing a file; its parameters are 1 to 3, `owner` is [`BY_OWNER`] or [`BY_ID`].
+fn visible(owner: &str) -> String {
+    format!("SELECT {COLUMNS} FROM files WHERE {owner} AND state = 'stored' AND sweep_at_ms > $3")
+}
+
+fn page_sql(query: &FilePageQuery<'_>) -> String {
+    let (order, beyond) = if query.descending { ("DESC", "<") } else { ("ASC", ">") };
+    let mut numbers = 4..;
+    let mut number = || numbers.next().unwrap_or_default();
+    let mut conditions = visible(BY_OWNER);
+    if query.purpose.is_some() {
+        conditions = format!("{conditions} AND purpose = ${}", number());
+    }
+    if query.beyond.is_some() {
+        conditions = format!("{conditions} AND (created_at_ms, id) {beyond} (${}, ${})", number(), number());
+    }
+    format!("{conditions} ORDER BY created_at_ms {order}, id {order} LIMIT ${}", number())
 }
 
 /// `$first, $first+1, …`
@@ -174,3 +181,6 @@ impl TryFrom<Row> for FileRow {
         Ok(Self { id, owner, filename, mime_type, purpose, size_bytes, sha256, created_at_ms, expires_at_ms })
     }
 }
+
+#[cfg(test)]
+mod tests;

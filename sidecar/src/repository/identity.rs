@@ -20,7 +20,7 @@ impl Repository {
             .bind(self.clock.now_ms())
             .execute(&mut *change)
             .await?;
-        Ok(change.commit().await?)
+        change.commit().await
     }
 
     /// Makes a workspace. `false` if there is one of this name already.

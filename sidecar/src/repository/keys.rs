@@ -64,7 +64,7 @@ impl Repository {
     pub async fn insert_key(&self, key: &NewKey) -> Result<(), RepositoryError> {
         let mut change = self.begin_change().await?;
         self.insertion(key, "").execute(&mut *change).await?;
-        Ok(change.commit().await?)
+        change.commit().await
     }
 
     /// Stores a key under a fixed id, in the place of another text there. A text that is known already, under whatever
@@ -77,7 +77,7 @@ impl Repository {
             .execute(&mut *change)
             .await?;
         self.insertion(key, "ON CONFLICT DO NOTHING").execute(&mut *change).await?;
-        Ok(change.commit().await?)
+        change.commit().await
     }
 
     /// Stores a key under a fixed id unless there is one, of whatever text. `false` if there is.

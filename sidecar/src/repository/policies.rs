@@ -94,7 +94,7 @@ impl Repository {
             .bind(workspace_id)
             .execute(&mut *change)
             .await?;
-        Ok(change.commit().await?)
+        change.commit().await
     }
 }
 

@@ -4,11 +4,11 @@
 //! row is locked before its workspace's usage, so that no two transactions wait for each other.
 
 use decision::identity::Identity;
-use sqlx::{Any, AssertSqlSafe, Transaction};
+use sqlx::{AnyConnection, AssertSqlSafe};
 
 use super::super::{Repository, RepositoryError};
 use super::usage::{self, Counted, FileQuota};
-use super::{IDS_PER_STATEMENT, NEVER, placeholders, signed};
+use super::{BY_ID, IDS_PER_STATEMENT, NEVER, placeholders, signed};
 
 /// How long nobody may hear of a pending file before it counts as given up. Whoever writes one says so in time.
 pub const GRACE_MS: i64 = 3_600_000;
@@ -58,7 +58,7 @@ impl Repository {
 
     async fn try_begin_file(&self, owner: &Identity, id: &str, quota: FileQuota) -> Result<Counted, RepositoryError> {
         let now = self.clock.now_ms();
-        let mut change = self.pool.begin().await?;
+        let mut change = self.begin_write().await?;
         if !usage::add_file(&mut change, &owner.workspace, quota).await? {
             change.rollback().await?;
             let used = self.file_usage(&owner.workspace).await?;
@@ -104,7 +104,7 @@ impl Repository {
         quota: FileQuota,
     ) -> Result<Counted, RepositoryError> {
         let more = signed(more);
-        let mut change = self.pool.begin().await?;
+        let mut change = self.begin_write().await?;
         let done = sqlx::query(
             "UPDATE files SET size_bytes = size_bytes + $2, sweep_at_ms = $3 WHERE id = $1 AND state = 'pending'",
         )
@@ -152,7 +152,7 @@ impl Repository {
         quota: FileQuota,
     ) -> Result<(Counted, i64), RepositoryError> {
         let now = self.clock.now_ms();
-        let mut change = self.pool.begin().await?;
+        let mut change = self.begin_write().await?;
         let done = sqlx::query(
             "UPDATE files SET state = 'stored', filename = $2, mime_type = $3, purpose = $4, size_bytes = $5, \
              sha256 = $6, created_at_ms = $7, sweep_at_ms = $8 WHERE id = $1 AND state = 'pending'",
@@ -183,19 +183,19 @@ impl Repository {
     /// Takes a visible file out of sight; its blob is the caller's to remove. `false` if there is no such file.
     pub async fn delete_file(&self, owner: &Identity, id: &str) -> Result<bool, RepositoryError> {
         let now = self.clock.now_ms();
-        let mut change = self.pool.begin().await?;
-        let taken = sqlx::query_as::<_, (String, i64)>(
-            "UPDATE files SET state = 'deleted', sweep_at_ms = $4 \
-             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND state = 'stored' AND sweep_at_ms > $5 \
-             RETURNING workspace_id, size_bytes",
-        )
-        .bind(id)
-        .bind(&owner.user)
-        .bind(&owner.workspace)
-        .bind(now.saturating_add(REMOVAL_MS))
-        .bind(now)
-        .fetch_optional(&mut *change)
-        .await?;
+        let mut change = self.begin_write().await?;
+        let sql = format!(
+            "UPDATE files SET state = 'deleted', sweep_at_ms = $5 \
+             WHERE {BY_ID} AND state = 'stored' AND sweep_at_ms > $3 AND id = $4 RETURNING workspace_id, size_bytes"
+        );
+        let taken = sqlx::query_as::<_, (String, i64)>(AssertSqlSafe(sql))
+            .bind(&owner.user)
+            .bind(&owner.workspace)
+            .bind(now)
+            .bind(id)
+            .bind(now.saturating_add(REMOVAL_MS))
+            .fetch_optional(&mut *change)
+            .await?;
         let deleted = taken.is_some();
         usage::release(&mut change, taken).await?;
         change.commit().await?;
@@ -205,7 +205,7 @@ impl Repository {
     /// Takes a file back that its writer could not finish, or nobody waited for; its blob is the caller's to remove, and
     /// then its row. One that is deleted already is fine.
     pub async fn abandon_file(&self, id: &str) -> Result<(), RepositoryError> {
-        let mut change = self.pool.begin().await?;
+        let mut change = self.begin_write().await?;
         let taken = sqlx::query_as::<_, (String, i64)>(
             "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE id = $1 AND state <> 'deleted' \
              RETURNING workspace_id, size_bytes",
@@ -215,19 +215,21 @@ impl Repository {
         .fetch_optional(&mut *change)
         .await?;
         usage::release(&mut change, taken).await?;
-        Ok(change.commit().await?)
+        change.commit().await
     }
 
     /// Removes the rows of deleted files whose blobs are gone.
     pub async fn forget_files(&self, ids: &[&str]) -> Result<(), RepositoryError> {
         for some in ids.chunks(IDS_PER_STATEMENT) {
+            let mut change = self.begin_write().await?;
             let ids = placeholders(1, some.len());
-            let sql = format!("DELETE FROM files WHERE state = 'deleted' AND id IN ({ids})");
+            let sql = format!("DELETE FROM files WHERE state || '' = 'deleted' AND id IN ({ids})");
             let mut query = sqlx::query(AssertSqlSafe(sql));
             for id in some {
                 query = query.bind(*id);
             }
-            query.execute(&self.pool).await?;
+            query.execute(&mut *change).await?;
+            change.commit().await?;
         }
         Ok(())
     }
@@ -235,17 +237,17 @@ impl Repository {
     /// Takes all files of a workspace out of sight; their blobs are the sweep's to remove.
     pub(in crate::repository) async fn delete_files_of_workspace(
         &self,
-        change: &mut Transaction<'static, Any>,
+        change: &mut AnyConnection,
         workspace_id: &str,
     ) -> Result<(), RepositoryError> {
         // The usage first: who begins a file counts it there before there is a row of it.
-        sqlx::query("DELETE FROM file_usage WHERE workspace_id = $1").bind(workspace_id).execute(&mut **change).await?;
+        sqlx::query("DELETE FROM file_usage WHERE workspace_id = $1").bind(workspace_id).execute(&mut *change).await?;
         sqlx::query(
             "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE workspace_id = $1 AND state <> 'deleted'",
         )
         .bind(workspace_id)
         .bind(self.clock.now_ms())
-        .execute(&mut **change)
+        .execute(&mut *change)
         .await?;
         Ok(())
     }
@@ -254,10 +256,10 @@ impl Repository {
     /// has.
     async fn make_room(&self, workspace_id: &str) -> Result<bool, RepositoryError> {
         let now = self.clock.now_ms();
-        let mut change = self.pool.begin().await?;
+        let mut change = self.begin_write().await?;
         let sql = format!(
-            "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE state <> 'deleted' AND sweep_at_ms <= $2 \
-             AND id IN (SELECT id FROM files WHERE workspace_id = $1 AND state <> 'deleted' \
+            "UPDATE files SET state = 'deleted', sweep_at_ms = $2 \
+             WHERE state || '' <> 'deleted' AND sweep_at_ms + 0 <= $2 AND id IN (SELECT id FROM files WHERE workspace_id = $1 AND state <> 'deleted' \
              AND sweep_at_ms < {NEVER} AND sweep_at_ms <= $2 ORDER BY sweep_at_ms LIMIT {MAKE_ROOM} {}) \
              RETURNING workspace_id, size_bytes",
             self.skip_taken()

@@ -1,6 +1,8 @@
 //! What the sweep takes: rows that are due, and turns at looking through the store.
 //!
-//! INVARIANT: what one process has taken no other takes, until the time it was given is over.
+//! INVARIANT: what one process has taken no other takes, until the time it was given is over. What is to be taken is found in
+//! an index, and then only looked at by its id: the conditions are said again, for another process may have been quicker, but so
+//! that no database takes an index for them once more, and reads all that is due for each batch.
 
 use std::collections::BTreeSet;
 
@@ -38,12 +40,12 @@ impl Repository {
     pub async fn retire_due_files(&self, limit: u32) -> Result<Vec<RetiredFile>, RepositoryError> {
         let now = self.clock.now_ms();
         let sql = format!(
-            "UPDATE files SET state = 'deleted', sweep_at_ms = $2 WHERE state <> 'deleted' AND sweep_at_ms <= $1 \
-             AND id IN (SELECT id FROM files WHERE state <> 'deleted' AND sweep_at_ms < {NEVER} AND sweep_at_ms <= $1 \
+            "UPDATE files SET state = 'deleted', sweep_at_ms = $2 \
+             WHERE state || '' <> 'deleted' AND sweep_at_ms + 0 <= $1 AND id IN (SELECT id FROM files WHERE state <> 'deleted' AND sweep_at_ms < {NEVER} AND sweep_at_ms <= $1 \
              ORDER BY sweep_at_ms, id LIMIT {limit} {}) RETURNING id, workspace_id, size_bytes, sha256",
             self.skip_taken()
         );
-        let mut change = self.pool.begin().await?;
+        let mut change = self.begin_write().await?;
         let taken = sqlx::query_as::<_, (String, String, i64, String)>(AssertSqlSafe(sql))
             .bind(now)
             .bind(now.saturating_add(CLAIM_MS))
@@ -59,13 +61,16 @@ impl Repository {
     pub async fn claim_deleted_files(&self, limit: u32) -> Result<Vec<String>, RepositoryError> {
         let now = self.clock.now_ms();
         let sql = format!(
-            "UPDATE files SET sweep_at_ms = $2 WHERE state = 'deleted' AND sweep_at_ms <= $1 \
-             AND id IN (SELECT id FROM files WHERE state = 'deleted' AND sweep_at_ms <= $1 \
+            "UPDATE files SET sweep_at_ms = $2 \
+             WHERE state || '' = 'deleted' AND sweep_at_ms + 0 <= $1 AND id IN (SELECT id FROM files WHERE state = 'deleted' AND sweep_at_ms <= $1 \
              ORDER BY sweep_at_ms, id LIMIT {limit} {}) RETURNING id",
             self.skip_taken()
         );
+        let mut change = self.begin_write().await?;
         let ids = sqlx::query_scalar(AssertSqlSafe(sql)).bind(now).bind(now.saturating_add(CLAIM_MS));
-        Ok(ids.fetch_all(&self.pool).await?)
+        let ids = ids.fetch_all(&mut *change).await?;
+        change.commit().await?;
+        Ok(ids)
     }
 
     /// What the sweep would take now.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{Any, Transaction};
+use sqlx::AnyConnection;
 
 use super::super::{Repository, RepositoryError};
 use super::signed;
@@ -56,7 +56,7 @@ impl Repository {
 
 /// Counts one file more. `false` if the workspace has reached its quota.
 pub(super) async fn add_file(
-    change: &mut Transaction<'static, Any>,
+    change: &mut AnyConnection,
     workspace_id: &str,
     quota: FileQuota,
 ) -> Result<bool, RepositoryError> {
@@ -68,14 +68,14 @@ pub(super) async fn add_file(
     .bind(workspace_id)
     .bind(signed(quota.max_bytes))
     .bind(signed(quota.max_files))
-    .execute(&mut **change)
+    .execute(&mut *change)
     .await?;
     Ok(done.rows_affected() == 1)
 }
 
 /// Counts so many bytes more, or less. `false` if that is more than the workspace may have.
 pub(super) async fn add_bytes(
-    change: &mut Transaction<'static, Any>,
+    change: &mut AnyConnection,
     workspace_id: &str,
     more: i64,
     quota: FileQuota,
@@ -90,7 +90,7 @@ pub(super) async fn add_bytes(
     .bind(workspace_id)
     .bind(more)
     .bind(signed(quota.max_bytes))
-    .execute(&mut **change)
+    .execute(&mut *change)
     .await?;
     Ok(done.rows_affected() == 1)
 }
@@ -98,7 +98,7 @@ pub(super) async fn add_bytes(
 /// Gives back what files had taken, each by workspace and size. Workspaces go in the order of their names, so that no
 /// two transactions wait for each other.
 pub(super) async fn release(
-    change: &mut Transaction<'static, Any>,
+    change: &mut AnyConnection,
     files: impl IntoIterator<Item = (String, i64)>,
 ) -> Result<(), RepositoryError> {
     let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
@@ -112,7 +112,7 @@ pub(super) async fn release(
             .bind(workspace_id)
             .bind(bytes)
             .bind(count)
-            .execute(&mut **change)
+            .execute(&mut *change)
             .await?;
     }
     Ok(())
