@@ -13,7 +13,7 @@ async fn plan(connection: &mut AnyConnection, sql: &str) -> String {
     let explain = if connection.backend_name() == "SQLite" { "EXPLAIN QUERY PLAN" } else { "EXPLAIN" };
     let mut sql = format!("{explain} {sql}");
     for (name, value) in
-        [("$1", "'1'"), ("$2", "'2'"), ("$3", "3"), ("$4", "'4'"), ("$5", "'5'"), ("$6", "6"), ("$7", "7")]
+        [("$1", "'1'"), ("$2", "'2'"), ("$3", "3"), ("$4", "'4'"), ("$5", "'5'"), ("$6", "'6'"), ("$7", "7")]
     {
         sql = sql.replace(name, value);
     }
