@@ -4,7 +4,7 @@
 //! part of the snapshot, so nothing raises its revision.
 
 use decision::identity::Identity;
-use sqlx::{Any, Transaction};
+use sqlx::AnyConnection;
 
 use super::{Repository, RepositoryError};
 
@@ -61,7 +61,7 @@ impl Repository {
     ) -> Result<(), RepositoryError> {
         let size = i64::try_from(new.input.len().saturating_add(new.output.len())).unwrap_or(i64::MAX);
         let now = self.clock.now_ms();
-        let mut change = self.pool.begin().await?;
+        let mut change = self.begin_write().await?;
         let used = sqlx::query_scalar::<_, i64>(
             "INSERT INTO stored_response_usage (workspace_id, size_bytes) VALUES ($1, $2) ON CONFLICT (workspace_id) \
              DO UPDATE SET size_bytes = stored_response_usage.size_bytes + excluded.size_bytes RETURNING size_bytes",
@@ -93,7 +93,7 @@ impl Repository {
                 .await?;
         }
         forget(&mut change, &owner.workspace, used.saturating_sub(workspace_bytes), &new.id).await?;
-        Ok(change.commit().await?)
+        change.commit().await
     }
 
     /// An answer that this owner was given, and that has not expired.
@@ -124,7 +124,7 @@ impl Repository {
         .await?;
         let mut count: u64 = 0;
         for workspace in workspaces {
-            let mut change = self.pool.begin().await?;
+            let mut change = self.begin_write().await?;
             sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
                 .bind(&workspace)
                 .execute(&mut *change)
@@ -167,12 +167,7 @@ impl Repository {
 }
 
 /// Removes the oldest of a workspace until `excess` bytes are gone; the newest stays whatever it takes.
-async fn forget(
-    change: &mut Transaction<'static, Any>,
-    workspace: &str,
-    excess: i64,
-    newest: &str,
-) -> Result<(), RepositoryError> {
+async fn forget(change: &mut AnyConnection, workspace: &str, excess: i64, newest: &str) -> Result<(), RepositoryError> {
     if excess <= 0 {
         return Ok(());
     }
@@ -183,7 +178,7 @@ async fn forget(
     .bind(workspace)
     .bind(newest)
     .bind(MAX_REMOVED)
-    .fetch_all(&mut **change)
+    .fetch_all(&mut *change)
     .await?;
     let mut freed: i64 = 0;
     for (id, size) in oldest.into_iter().take_while(|(_, size)| {
@@ -196,18 +191,13 @@ async fn forget(
     Ok(())
 }
 
-async fn remove(
-    change: &mut Transaction<'static, Any>,
-    workspace: &str,
-    id: &str,
-    size: i64,
-) -> Result<(), RepositoryError> {
-    let gone = sqlx::query("DELETE FROM stored_responses WHERE id = $1").bind(id).execute(&mut **change).await?;
+async fn remove(change: &mut AnyConnection, workspace: &str, id: &str, size: i64) -> Result<(), RepositoryError> {
+    let gone = sqlx::query("DELETE FROM stored_responses WHERE id = $1").bind(id).execute(&mut *change).await?;
     if gone.rows_affected() == 1 {
         sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes - $2 WHERE workspace_id = $1")
             .bind(workspace)
             .bind(size)
-            .execute(&mut **change)
+            .execute(&mut *change)
             .await?;
     }
     Ok(())
