@@ -98,7 +98,8 @@ impl StoredResponses {
             Some(id) => self.history(owner, id).await?,
             None => (String::new(), None),
         };
-        let expanded = expand(&body, &history, root.as_deref(), &known)?;
+        let expanded = expand(&body, &history, root.as_deref(), &known, self.limits.max_bytes)?
+            .ok_or_else(|| too_long("input", self.limits.max_bytes))?;
         Ok((expanded.body.into(), Named { previous, input: Some(expanded.input) }))
     }
 
@@ -108,7 +109,7 @@ impl StoredResponses {
         let mut known = BTreeMap::new();
         let mut bytes: usize = 0;
         for id in ids {
-            if known.contains_key(id) {
+            if known.contains_key(id) || !ids::is_plain(id) {
                 continue;
             }
             let Some(answer) = self.repository.response_of_item(owner, id).await.map_err(unreadable)? else { continue };
@@ -129,6 +130,9 @@ impl StoredResponses {
         while let Some(id) = next.take() {
             if !id.starts_with(ids::RESPONSE) {
                 return Ok((joined(&parts), Some(id)));
+            }
+            if !ids::is_plain(&id) {
+                return Err(lost(&id));
             }
             let answer = self.repository.response(owner, &id).await.map_err(unreadable)?.ok_or_else(|| lost(&id))?;
             bytes = bytes.saturating_add(answer.input.len()).saturating_add(answer.output.len());
@@ -174,8 +178,14 @@ impl Keeping {
         let expires_at_ms = clock.now_ms().saturating_add(retention);
         let new = NewResponse { id, previous_id: previous, input, output, item_ids, expires_at_ms };
         let share = i64::try_from(limits.max_workspace_bytes).unwrap_or(i64::MAX);
-        if let Err(error) = repository.put_response(&owner, &new, share).await {
-            tracing::error!(error = %chain(&error), response.id = new.id, "an answer was not kept");
+        match repository.put_response(&owner, &new, share).await {
+            Ok(true) => {}
+            Ok(false) => tracing::info!(
+                response.id = new.id,
+                size,
+                "an answer was not kept: it has too many items, or its workspace has no room (responses.max_workspace_bytes)"
+            ),
+            Err(error) => tracing::error!(error = %chain(&error), response.id = new.id, "an answer was not kept"),
         }
     }
 }
@@ -189,8 +199,9 @@ fn joined(parts: &[StoredResponse]) -> String {
 
 fn lost(id: &str) -> Problem {
     let message = format!(
-        "there is no answer `{id}` to go on from: it is unknown, expired, or was given with `store: false`; send the \
-         history in `input`"
+        "there is no answer `{}` to go on from: it is unknown, expired, or was given with `store: false`; send the \
+         history in `input`",
+        ids::shown(id)
     );
     Problem::invalid(message).with_param("previous_response_id").with_code("previous_response_not_found")
 }
