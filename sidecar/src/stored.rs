@@ -3,6 +3,8 @@
 //! INVARIANT: what a request is answered with does not depend on who kept the conversation: its history is put into the
 //! request before anybody else reads it. An answer is kept before its caller hears of its end.
 
+mod keeper;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
 use tokio_util::sync::CancellationToken;
 
+use self::keeper::Keeper;
 use crate::clock::Clock;
 use crate::ids;
 use crate::repository::{NewResponse, Repository, RepositoryError, StoredResponse};
@@ -38,6 +41,7 @@ pub struct StoredLimits {
 #[derive(Debug, Clone)]
 pub struct StoredResponses {
     repository: Repository,
+    keeper: Keeper,
     clock: Arc<dyn Clock>,
     limits: StoredLimits,
 }
@@ -68,9 +72,15 @@ pub struct Keeping {
 }
 
 impl StoredResponses {
-    /// Keeps in `repository`, within `limits`.
-    pub fn new(repository: Repository, clock: Arc<dyn Clock>, limits: StoredLimits) -> Self {
-        Self { repository, clock, limits }
+    /// Keeps in `repository`, within `limits`; and the task that writes, which ends when the last clone is gone.
+    pub fn new(
+        repository: Repository,
+        clock: Arc<dyn Clock>,
+        limits: StoredLimits,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let share = i64::try_from(limits.max_workspace_bytes).unwrap_or(i64::MAX);
+        let (keeper, work) = Keeper::new(repository.clone(), share);
+        (Self { repository, keeper, clock, limits }, work)
     }
 
     /// For tests of others: keeps in a database of its own.
@@ -78,7 +88,9 @@ impl StoredResponses {
     pub(crate) async fn in_folder(folder: &std::path::Path, clock: Arc<dyn Clock>, limits: StoredLimits) -> Self {
         let database = crate::repository::Database::Sqlite(folder.join("kept.db"));
         let repository = Repository::open(&database, Arc::clone(&clock)).await.unwrap();
-        Self::new(repository, clock, limits)
+        let (stored, work) = Self::new(repository, clock, limits);
+        tokio::spawn(work);
+        stored
     }
 
     /// Gets ready to keep the answer to a request with this `input`, as JSON. `None` if it is too large, or if none is kept.
@@ -167,7 +179,7 @@ impl Keeping {
     /// Keeps the answer. One that is too large is not kept, and that is logged, as is a database that fails: the answer
     /// is good without.
     pub async fn keep(self, answer: Kept) {
-        let Self { stored: StoredResponses { repository, clock, limits }, owner, previous, input } = self;
+        let Self { stored: StoredResponses { keeper, clock, limits, .. }, owner, previous, input } = self;
         let Kept { id, output, item_ids } = answer;
         let size = input.len().saturating_add(output.len());
         if size > limits.max_bytes {
@@ -176,17 +188,7 @@ impl Keeping {
         }
         let retention = i64::try_from(limits.retention.as_millis()).unwrap_or(i64::MAX);
         let expires_at_ms = clock.now_ms().saturating_add(retention);
-        let new = NewResponse { id, previous_id: previous, input, output, item_ids, expires_at_ms };
-        let share = i64::try_from(limits.max_workspace_bytes).unwrap_or(i64::MAX);
-        match repository.put_response(&owner, &new, share).await {
-            Ok(true) => {}
-            Ok(false) => tracing::info!(
-                response.id = new.id,
-                size,
-                "an answer was not kept: it has too many items, or its workspace has no room (responses.max_workspace_bytes)"
-            ),
-            Err(error) => tracing::error!(error = %chain(&error), response.id = new.id, "an answer was not kept"),
-        }
+        keeper.keep(owner, NewResponse { id, previous_id: previous, input, output, item_ids, expires_at_ms }).await;
     }
 }
 

@@ -3,6 +3,8 @@
 //! INVARIANT: found by who was answered alone; a workspace that fills its share pushes out its own oldest. Nothing here is
 //! part of the snapshot, so nothing raises its revision.
 
+use std::collections::BTreeMap;
+
 use decision::identity::Identity;
 use sqlx::AnyConnection;
 
@@ -17,6 +19,8 @@ pub(super) const ROW_BYTES: i64 = 8192;
 const MAX_ITEMS: usize = 10_000;
 /// Items that one statement writes; databases bound the parameters of one.
 const ITEMS_AT_ONCE: usize = 500;
+/// Answers that one statement writes.
+const ROWS_AT_ONCE: usize = 64;
 /// Workspaces that are looked at in one sweep, and rows of each.
 const MAX_SWEPT: i64 = 1000;
 
@@ -35,6 +39,14 @@ pub struct NewResponse {
     pub item_ids: Vec<String>,
     /// When it is forgotten, milliseconds since the epoch.
     pub expires_at_ms: i64,
+}
+
+impl NewResponse {
+    /// What it counts for of its workspace's share.
+    fn size_bytes(&self) -> i64 {
+        let size = i64::try_from(self.input.len().saturating_add(self.output.len())).unwrap_or(i64::MAX);
+        size.saturating_add(ROW_BYTES)
+    }
 }
 
 /// A kept answer.
@@ -59,51 +71,36 @@ impl From<Row> for StoredResponse {
 }
 
 impl Repository {
-    /// Keeps an answer, and forgets the oldest of its workspace that then have more than `workspace_bytes` together.
-    /// `false` if it is not kept: it has too many items, or those that one write may remove do not make enough room.
-    pub async fn put_response(
+    /// Keeps answers, all or none, and forgets the oldest of their workspaces that then have more than `workspace_bytes`
+    /// each. `false` if they are not kept: they have too many items, or what one write may remove does not make enough
+    /// room.
+    pub async fn put_responses(
         &self,
-        owner: &Identity,
-        new: &NewResponse,
+        answers: &[(Identity, NewResponse)],
         workspace_bytes: i64,
     ) -> Result<bool, RepositoryError> {
-        if new.item_ids.len() > MAX_ITEMS {
+        if answers.iter().any(|(_, new)| new.item_ids.len() > MAX_ITEMS) {
             return Ok(false);
         }
-        let size = i64::try_from(new.input.len().saturating_add(new.output.len())).unwrap_or(i64::MAX);
-        let size = size.saturating_add(ROW_BYTES);
-        let now = self.clock.now_ms();
+        // In the order of their names, so that no two transactions wait for each other.
+        let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
+        for (owner, new) in answers {
+            let sum = sums.entry(&owner.workspace).or_default();
+            *sum = sum.saturating_add(new.size_bytes());
+        }
         let mut change = self.begin_write().await?;
-        let used = sqlx::query_scalar::<_, i64>(
-            "INSERT INTO stored_response_usage (workspace_id, size_bytes) VALUES ($1, $2) ON CONFLICT (workspace_id) \
-             DO UPDATE SET size_bytes = stored_response_usage.size_bytes + excluded.size_bytes RETURNING size_bytes",
-        )
-        .bind(&owner.workspace)
-        .bind(size)
-        .fetch_one(&mut *change)
-        .await?;
-        sqlx::query(
-            "INSERT INTO stored_responses (id, user_id, workspace_id, previous_id, input, output, size_bytes, \
-             created_at_ms, expires_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .bind(&new.id)
-        .bind(&owner.user)
-        .bind(&owner.workspace)
-        .bind(new.previous_id.as_deref())
-        .bind(&new.input)
-        .bind(&new.output)
-        .bind(size)
-        .bind(now)
-        .bind(new.expires_at_ms)
-        .execute(&mut *change)
-        .await?;
-        for items in new.item_ids.chunks(ITEMS_AT_ONCE) {
-            put_items(&mut change, &new.id, items).await?;
+        let mut excesses = Vec::with_capacity(sums.len());
+        for (workspace, size) in sums {
+            let used = add_usage(&mut change, workspace, size).await?;
+            excesses.push((workspace, used.saturating_sub(workspace_bytes)));
         }
-        let excess = used.saturating_sub(workspace_bytes);
-        if forget(&mut change, &owner.workspace, excess, &new.id).await? < excess {
-            // Dropped, the change is undone.
-            return Ok(false);
+        put_rows(&mut change, answers, self.clock.now_ms()).await?;
+        put_items(&mut change, answers).await?;
+        for (workspace, excess) in excesses {
+            if forget(&mut change, workspace, excess, answers).await? < excess {
+                change.rollback().await?;
+                return Ok(false);
+            }
         }
         change.commit().await?;
         Ok(true)
@@ -125,7 +122,7 @@ impl Repository {
 
     /// Removes answers that nobody can find any more: how many. What is left over goes the next time.
     ///
-    /// A workspace's usage is locked before its rows, as in [`Self::put_response`], so that two never wait for each other.
+    /// A workspace's usage is locked before its rows, as in [`Self::put_responses`], so that two never wait for each other.
     pub async fn forget_expired_responses(&self) -> Result<u64, RepositoryError> {
         let now = self.clock.now_ms();
         let workspaces = sqlx::query_scalar::<_, String>(
@@ -179,38 +176,86 @@ impl Repository {
     }
 }
 
-async fn put_items(change: &mut AnyConnection, response: &str, items: &[String]) -> Result<(), RepositoryError> {
-    let values: Vec<String> = (2..).zip(items).map(|(place, _)| format!("(${place}, $1)")).collect();
-    let insert = format!("INSERT INTO stored_items (id, response_id) VALUES {}", values.join(", "));
-    let mut query = sqlx::query(sqlx::AssertSqlSafe(insert)).bind(response);
-    for item in items {
-        query = query.bind(item);
+/// Counts so many bytes more: how many it are then.
+async fn add_usage(change: &mut AnyConnection, workspace: &str, size: i64) -> Result<i64, RepositoryError> {
+    let used = sqlx::query_scalar::<_, i64>(
+        "INSERT INTO stored_response_usage (workspace_id, size_bytes) VALUES ($1, $2) ON CONFLICT (workspace_id) \
+         DO UPDATE SET size_bytes = stored_response_usage.size_bytes + excluded.size_bytes RETURNING size_bytes",
+    );
+    Ok(used.bind(workspace).bind(size).fetch_one(change).await?)
+}
+
+async fn put_rows(
+    change: &mut AnyConnection,
+    answers: &[(Identity, NewResponse)],
+    now_ms: i64,
+) -> Result<(), RepositoryError> {
+    for some in answers.chunks(ROWS_AT_ONCE) {
+        let insert = format!(
+            "INSERT INTO stored_responses (id, user_id, workspace_id, previous_id, input, output, size_bytes, \
+             created_at_ms, expires_at_ms) VALUES {}",
+            rows(some.len(), 9)
+        );
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(insert));
+        for (owner, new) in some {
+            query = query
+                .bind(&new.id)
+                .bind(&owner.user)
+                .bind(&owner.workspace)
+                .bind(new.previous_id.as_deref())
+                .bind(&new.input)
+                .bind(&new.output)
+                .bind(new.size_bytes())
+                .bind(now_ms)
+                .bind(new.expires_at_ms);
+        }
+        query.execute(&mut *change).await?;
     }
-    query.execute(change).await?;
     Ok(())
 }
 
-/// Removes the oldest of a workspace until `excess` bytes are gone, or [`MAX_REMOVED`] rows: how many bytes it were.
+async fn put_items(change: &mut AnyConnection, answers: &[(Identity, NewResponse)]) -> Result<(), RepositoryError> {
+    let items: Vec<_> = answers.iter().flat_map(|(_, new)| new.item_ids.iter().map(|item| (item, &new.id))).collect();
+    for some in items.chunks(ITEMS_AT_ONCE) {
+        let insert = format!("INSERT INTO stored_items (id, response_id) VALUES {}", rows(some.len(), 2));
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(insert));
+        for (item, response) in some {
+            query = query.bind(*item).bind(*response);
+        }
+        query.execute(&mut *change).await?;
+    }
+    Ok(())
+}
+
+/// The places of so many rows: `($1, $2), ($3, $4)`.
+fn rows(count: usize, columns: usize) -> String {
+    let row = |row: usize| {
+        let places: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        format!("({})", places.join(", "))
+    };
+    (0..count).map(row).collect::<Vec<_>>().join(", ")
+}
+
+/// Removes the oldest of a workspace, none of the `newest`, until `excess` bytes are gone, or [`MAX_REMOVED`] rows: how many
+/// bytes it were.
 async fn forget(
     change: &mut AnyConnection,
     workspace: &str,
     excess: i64,
-    newest: &str,
+    newest: &[(Identity, NewResponse)],
 ) -> Result<i64, RepositoryError> {
     let mut freed: i64 = 0;
     if excess <= 0 {
         return Ok(freed);
     }
     let oldest = sqlx::query_as::<_, (String, i64)>(
-        "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND id <> $2 \
-         ORDER BY created_at_ms, id LIMIT $3",
+        "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 ORDER BY created_at_ms, id LIMIT $2",
     )
     .bind(workspace)
-    .bind(newest)
     .bind(MAX_REMOVED)
     .fetch_all(&mut *change)
     .await?;
-    for (id, size) in oldest {
+    for (id, size) in oldest.into_iter().filter(|(id, _)| newest.iter().all(|(_, new)| new.id != *id)) {
         if freed >= excess {
             break;
         }

@@ -9,6 +9,7 @@ on_both_databases!(
     a_kept_answer_is_found_by_its_owner_until_it_expires,
     the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses,
     many_small_answers_are_bounded_as_a_large_one_is,
+    answers_that_come_together_are_kept_all_or_none,
     an_answer_of_many_items_is_found_by_each_and_one_of_too_many_is_not_kept,
 );
 
@@ -45,7 +46,7 @@ async fn a_kept_answer_is_found_by_its_owner_until_it_expires(kind: Kind) {
     let Fixture { repository, clock, database: _database } = fixture(kind).await;
     let ann = owner("ann", "team");
     let now = repository.clock.now_ms();
-    repository.put_response(&ann, &response("a", 3, now + 10), i64::MAX).await.unwrap();
+    put(&repository, &ann, response("a", 3, now + 10), i64::MAX).await;
     let found = repository.response(&ann, "a").await.unwrap().unwrap();
     assert_eq!(repository.response_of_item(&ann, "item_of_a").await.unwrap(), Some(found));
     for other in [owner("bob", "team"), owner("ann", "rivals")] {
@@ -61,6 +62,10 @@ async fn a_kept_answer_is_found_by_its_owner_until_it_expires(kind: Kind) {
     assert_eq!(items.unwrap(), 0, "items go with their answer");
 }
 
+async fn put(repository: &Repository, owner: &Identity, new: NewResponse, share: i64) -> bool {
+    repository.put_responses(&[(owner.clone(), new)], share).await.unwrap()
+}
+
 /// How many bytes answers of these sizes count for.
 fn charged(sizes: &[i64]) -> i64 {
     sizes.iter().map(|size| size + ROW_BYTES).sum()
@@ -71,18 +76,18 @@ async fn the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses(kind:
     let (ann, bob) = (owner("ann", "team"), owner("bob", "rivals"));
     let never = i64::MAX;
     let share = charged(&[50, 50]);
-    assert!(repository.put_response(&bob, &response("theirs", 90, never), share).await.unwrap());
+    assert!(put(&repository, &bob, response("theirs", 90, never), share).await);
     for id in ["one", "two", "three"] {
         clock.turn(1);
-        assert!(repository.put_response(&ann, &response(id, 40, never), share).await.unwrap());
+        assert!(put(&repository, &ann, response(id, 40, never), share).await);
     }
     let kept = async |owner: &Identity, id: &str| repository.response(owner, id).await.unwrap().is_some();
     assert!(!kept(&ann, "one").await && kept(&ann, "two").await && kept(&ann, "three").await);
     assert_eq!(usage(&repository, "team").await, (charged(&[40, 40]), charged(&[40, 40])));
     let huge = usize::try_from(share - ROW_BYTES).unwrap();
-    assert!(!repository.put_response(&ann, &response("beyond", huge + 1, never), share).await.unwrap());
+    assert!(!put(&repository, &ann, response("beyond", huge + 1, never), share).await);
     assert!(kept(&ann, "two").await && !kept(&ann, "beyond").await, "nothing goes for one that finds no room");
-    assert!(repository.put_response(&ann, &response("huge", huge, never), share).await.unwrap());
+    assert!(put(&repository, &ann, response("huge", huge, never), share).await);
     assert!(!kept(&ann, "three").await && kept(&ann, "huge").await);
     assert!(kept(&bob, "theirs").await);
     assert_eq!(usage(&repository, "team").await, (share, share));
@@ -94,11 +99,11 @@ async fn many_small_answers_are_bounded_as_a_large_one_is(kind: Kind) {
     let share = charged(&[0; 20]);
     for number in 0..50 {
         let small = response(&format!("small{number}"), 0, i64::MAX);
-        assert!(repository.put_response(&ann, &small, share).await.unwrap());
+        assert!(put(&repository, &ann, small, share).await);
     }
     assert_eq!(usage(&repository, "team").await, (share, share));
     let large = usize::try_from(share - ROW_BYTES).unwrap();
-    assert!(repository.put_response(&ann, &response("large", large, i64::MAX), share).await.unwrap());
+    assert!(put(&repository, &ann, response("large", large, i64::MAX), share).await);
     assert_eq!(usage(&repository, "team").await, (share, share), "one write removes all that it takes");
 }
 
@@ -109,10 +114,35 @@ async fn an_answer_of_many_items_is_found_by_each_and_one_of_too_many_is_not_kep
         item_ids: (0..count).map(|number| format!("item{number}_of_{id}")).collect(),
         ..response(id, 0, i64::MAX)
     };
-    assert!(repository.put_response(&ann, &of("a", 1001), i64::MAX).await.unwrap());
+    assert!(put(&repository, &ann, of("a", 1001), i64::MAX).await);
     for item in ["item0_of_a", "item500_of_a", "item1000_of_a"] {
         assert!(repository.response_of_item(&ann, item).await.unwrap().is_some(), "{item}");
     }
-    assert!(!repository.put_response(&ann, &of("b", 10_001), i64::MAX).await.unwrap());
+    assert!(!put(&repository, &ann, of("b", 10_001), i64::MAX).await);
     assert!(repository.response(&ann, "b").await.unwrap().is_none());
+}
+
+async fn answers_that_come_together_are_kept_all_or_none(kind: Kind) {
+    let Fixture { repository, database: _database, .. } = fixture(kind).await;
+    let (ann, bob) = (owner("ann", "team"), owner("bob", "rivals"));
+    let share = charged(&[0; 70]);
+    let many: Vec<_> = (0..70)
+        .flat_map(|number| {
+            [(&ann, "a"), (&bob, "b")]
+                .map(|(owner, of)| (owner.clone(), response(&format!("{of}{number}"), 0, i64::MAX)))
+        })
+        .collect();
+    assert!(repository.put_responses(&many, share).await.unwrap());
+    assert_eq!(
+        (usage(&repository, "team").await, usage(&repository, "rivals").await),
+        ((share, share), (share, share))
+    );
+    let huge = usize::try_from(share).unwrap();
+    let mixed = [(ann.clone(), response("good", 0, i64::MAX)), (bob.clone(), response("huge", huge, i64::MAX))];
+    assert!(!repository.put_responses(&mixed, share).await.unwrap());
+    assert!(repository.response(&ann, "good").await.unwrap().is_none());
+    assert_eq!(
+        (usage(&repository, "team").await, usage(&repository, "rivals").await),
+        ((share, share), (share, share))
+    );
 }
