@@ -26,8 +26,26 @@ pub struct NewResponse {
     pub output: String,
     /// Ids of those items that no other answer can have.
     pub item_ids: Vec<String>,
+    /// How its caller saw it; `None` where nobody is told that again.
+    pub told: Option<Told>,
     /// When it is forgotten, milliseconds since the epoch.
     pub expires_at_ms: i64,
+}
+
+/// How a caller saw an answer, where that is not in its items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The response object without its items, as JSON.
+    pub envelope: String,
+    /// Items that were shown in another form than they are kept in, by their place: a JSON object.
+    pub shown: Option<String>,
+}
+
+impl Told {
+    /// What it takes, in bytes.
+    pub fn size(&self) -> usize {
+        self.envelope.len().saturating_add(self.shown.as_ref().map_or(0, String::len))
+    }
 }
 
 /// A kept answer.
@@ -59,7 +77,9 @@ impl Repository {
         new: &NewResponse,
         workspace_bytes: i64,
     ) -> Result<(), RepositoryError> {
-        let size = i64::try_from(new.input.len().saturating_add(new.output.len())).unwrap_or(i64::MAX);
+        let told = new.told.as_ref();
+        let size = new.input.len().saturating_add(new.output.len()).saturating_add(told.map_or(0, Told::size));
+        let size = i64::try_from(size).unwrap_or(i64::MAX);
         let now = self.clock.now_ms();
         let mut change = self.begin_write().await?;
         let used = sqlx::query_scalar::<_, i64>(
@@ -72,7 +92,7 @@ impl Repository {
         .await?;
         sqlx::query(
             "INSERT INTO stored_responses (id, user_id, workspace_id, previous_id, input, output, size_bytes, \
-             created_at_ms, expires_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+             created_at_ms, expires_at_ms, envelope, shown) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
         )
         .bind(&new.id)
         .bind(&owner.user)
@@ -83,6 +103,8 @@ impl Repository {
         .bind(size)
         .bind(now)
         .bind(new.expires_at_ms)
+        .bind(told.map(|told| told.envelope.as_str()))
+        .bind(told.and_then(|told| told.shown.as_deref()))
         .execute(&mut *change)
         .await?;
         for item in &new.item_ids {
@@ -110,6 +132,42 @@ impl Repository {
         self.find_response("r.id = (SELECT response_id FROM stored_items WHERE id = $1)", owner, item).await
     }
 
+    /// How an answer was told, and its items as they are kept. `None` where that is not known, or not to this owner.
+    pub async fn told_response(&self, owner: &Identity, id: &str) -> Result<Option<(Told, String)>, RepositoryError> {
+        let row = sqlx::query_as::<_, (Option<String>, Option<String>, String)>(
+            "SELECT envelope, shown, output FROM stored_responses \
+             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND expires_at_ms > $4",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(self.clock.now_ms())
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.and_then(|(envelope, shown, output)| Some((Told { envelope: envelope?, shown }, output))))
+    }
+
+    /// Removes an answer that this owner was given; false if there is none.
+    pub async fn forget_response(&self, owner: &Identity, id: &str) -> Result<bool, RepositoryError> {
+        let mut change = self.begin_write().await?;
+        lock_usage(&mut change, &owner.workspace).await?;
+        let size = sqlx::query_scalar::<_, i64>(
+            "SELECT size_bytes FROM stored_responses \
+             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND expires_at_ms > $4",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(self.clock.now_ms())
+        .fetch_optional(&mut *change)
+        .await?;
+        if let Some(size) = size {
+            remove(&mut change, &owner.workspace, id, size).await?;
+        }
+        change.commit().await?;
+        Ok(size.is_some())
+    }
+
     /// Removes answers that nobody can find any more: how many. What is left over goes the next time.
     ///
     /// A workspace's usage is locked before its rows, as in [`Self::put_response`], so that two never wait for each other.
@@ -125,10 +183,7 @@ impl Repository {
         let mut count: u64 = 0;
         for workspace in workspaces {
             let mut change = self.begin_write().await?;
-            sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
-                .bind(&workspace)
-                .execute(&mut *change)
-                .await?;
+            lock_usage(&mut change, &workspace).await?;
             let expired = sqlx::query_as::<_, (String, i64)>(
                 "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND expires_at_ms <= $2 LIMIT $3",
             )
@@ -188,6 +243,15 @@ async fn forget(change: &mut AnyConnection, workspace: &str, excess: i64, newest
     }) {
         remove(change, workspace, &id, size).await?;
     }
+    Ok(())
+}
+
+/// Before any of a workspace's rows is touched.
+async fn lock_usage(change: &mut AnyConnection, workspace: &str) -> Result<(), RepositoryError> {
+    sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
+        .bind(workspace)
+        .execute(&mut *change)
+        .await?;
     Ok(())
 }
 
