@@ -100,7 +100,8 @@ impl StoredResponses {
             Some(id) => self.history(owner, id).await?,
             None => (String::new(), None),
         };
-        let expanded = expand(&body, &history, root.as_deref(), &known)?;
+        let expanded = expand(&body, &history, root.as_deref(), &known, self.limits.max_bytes)?
+            .ok_or_else(|| too_long("input", self.limits.max_bytes))?;
         Ok((expanded.body.into(), Named { previous, input: Some(expanded.input) }))
     }
 
@@ -110,7 +111,7 @@ impl StoredResponses {
         let mut known = BTreeMap::new();
         let mut bytes: usize = 0;
         for id in ids {
-            if known.contains_key(id) {
+            if known.contains_key(id) || !ids::is_plain(id) {
                 continue;
             }
             let Some(answer) = self.repository.response_of_item(owner, id).await.map_err(unreadable)? else { continue };
@@ -138,7 +139,7 @@ impl StoredResponses {
         let mut next = Some(id.to_owned());
         let mut bytes: usize = 0;
         while let Some(id) = next.take() {
-            let ours = id.starts_with(ids::RESPONSE);
+            let ours = id.starts_with(ids::RESPONSE) && ids::is_plain(&id);
             let kept = if ours { self.repository.response(owner, &id).await.map_err(unreadable)? } else { None };
             let Some(answer) = kept else { return Ok(Followed { parts, began: Some(id) }) };
             bytes = bytes.saturating_add(answer.input.len()).saturating_add(answer.output.len());
@@ -153,6 +154,9 @@ impl StoredResponses {
 
     /// An answer as its caller got it; `None` if it is not kept, or not for this owner.
     pub async fn told(&self, owner: &Identity, id: &str) -> Result<Option<Vec<u8>>, Problem> {
+        if !ids::is_plain(id) {
+            return Ok(None);
+        }
         let told = self.repository.told_response(owner, id).await.map_err(unreadable)?;
         Ok(told.map(|(Told { envelope, shown }, output)| retrieved::response(&envelope, &output, shown.as_deref())))
     }
@@ -173,7 +177,7 @@ impl StoredResponses {
 
     /// Forgets an answer; false as in [`Self::told`].
     pub async fn forget(&self, owner: &Identity, id: &str) -> Result<bool, Problem> {
-        self.repository.forget_response(owner, id).await.map_err(unreadable)
+        Ok(ids::is_plain(id) && self.repository.forget_response(owner, id).await.map_err(unreadable)?)
     }
 
     /// Removes what has expired, until `stop`.
@@ -211,8 +215,14 @@ impl Keeping {
         let expires_at_ms = clock.now_ms().saturating_add(retention);
         let new = NewResponse { id, previous_id: previous, input, output, item_ids, told, expires_at_ms };
         let share = i64::try_from(limits.max_workspace_bytes).unwrap_or(i64::MAX);
-        if let Err(error) = repository.put_response(&owner, &new, share).await {
-            tracing::error!(error = %chain(&error), response.id = new.id, "an answer was not kept");
+        match repository.put_response(&owner, &new, share).await {
+            Ok(true) => {}
+            Ok(false) => tracing::info!(
+                response.id = new.id,
+                size,
+                "an answer was not kept: it has too many items, or its workspace has no room (responses.max_workspace_bytes)"
+            ),
+            Err(error) => tracing::error!(error = %chain(&error), response.id = new.id, "an answer was not kept"),
         }
     }
 }
@@ -234,8 +244,9 @@ fn joined(parts: &[StoredResponse]) -> String {
 
 fn lost(id: &str) -> Problem {
     let message = format!(
-        "there is no answer `{id}` to go on from: it is unknown, expired, or was given with `store: false`; send the \
-         history in `input`"
+        "there is no answer `{}` to go on from: it is unknown, expired, or was given with `store: false`; send the \
+         history in `input`",
+        ids::shown(id)
     );
     Problem::invalid(message).with_param("previous_response_id").with_code("previous_response_not_found")
 }

@@ -227,7 +227,7 @@ keys! {
     RESPONSES_MAX_BYTES: "responses.max_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
         "Longest answer, with the `input` it answers, that is kept; and the longest conversation that is put together from kept ones.";
     RESPONSES_WORKSPACE_MAX_BYTES: "responses.workspace_max_bytes", Kind::Integer(1024, BYTES_MAX), Some("268435456"),
-        "Kept of one workspace's answers, together; the oldest make room.";
+        "Kept of one workspace's answers, together, each with 8 KiB for its row; the oldest make room.";
     FILES_ENABLED: "files.enabled", Kind::Bool, Some("true"),
         "Whether files are served and kept. Off, their routes answer 404.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),

@@ -28,8 +28,6 @@ const MAX_ITEMS: usize = 100;
 const USUAL_ITEMS: usize = 20;
 /// What asks for the outputs of code calls.
 const OUTPUTS: &str = "code_interpreter_call.outputs";
-/// Ends of an id that are shown in an error.
-const MAX_SHOWN: usize = 64;
 
 type IdPath = Result<Path<String>, PathRejection>;
 
@@ -158,8 +156,8 @@ impl Query {
             .find(|(place, (name, _))| !is_list(name) && pairs.iter().take(*place).any(|(before, _)| before == name));
         match twice {
             Some((_, (name, _))) => {
-                let text = format!("`{}` came more than once: send it once", shown(name));
-                Err(Problem::invalid(text).with_param(shown(name)))
+                let text = format!("`{}` came more than once: send it once", ids::shown(name));
+                Err(Problem::invalid(text).with_param(ids::shown(name)))
             }
             None => Ok(Self(pairs)),
         }
@@ -203,12 +201,8 @@ fn kept<'a>(services: &'a Services, id: &str) -> Result<&'a StoredResponses, Pro
 
 /// In the words that clients know.
 fn not_found(id: &str) -> Problem {
-    let text = format!("Response with id '{}' not found.", shown(id));
+    let text = format!("Response with id '{}' not found.", ids::shown(id));
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).with_param("id")
-}
-
-fn shown(text: &str) -> String {
-    text.chars().filter(char::is_ascii_graphic).take(MAX_SHOWN).collect()
 }
 
 fn not_allowed(text: &str) -> Refusal {

@@ -8,8 +8,15 @@ use sqlx::AnyConnection;
 
 use super::{Repository, RepositoryError};
 
-/// Rows that one write may remove beside its own.
-const MAX_REMOVED: i64 = 64;
+/// Rows that one write may remove to make room for its own.
+const MAX_REMOVED: i64 = 1024;
+/// What an answer counts for beside its texts. So a share bounds rows too, and [`MAX_REMOVED`] of them make room for the
+/// largest answer at the defaults.
+pub(super) const ROW_BYTES: i64 = 8192;
+/// Items of an answer that are found by their ids; one with more is not kept.
+const MAX_ITEMS: usize = 10_000;
+/// Items that one statement writes; databases bound the parameters of one.
+const ITEMS_AT_ONCE: usize = 500;
 /// Workspaces that are looked at in one sweep, and rows of each.
 const MAX_SWEPT: i64 = 1000;
 
@@ -71,15 +78,19 @@ impl From<Row> for StoredResponse {
 
 impl Repository {
     /// Keeps an answer, and forgets the oldest of its workspace that then have more than `workspace_bytes` together.
+    /// `false` if it is not kept: it has too many items, or those that one write may remove do not make enough room.
     pub async fn put_response(
         &self,
         owner: &Identity,
         new: &NewResponse,
         workspace_bytes: i64,
-    ) -> Result<(), RepositoryError> {
+    ) -> Result<bool, RepositoryError> {
+        if new.item_ids.len() > MAX_ITEMS {
+            return Ok(false);
+        }
         let told = new.told.as_ref();
         let size = new.input.len().saturating_add(new.output.len()).saturating_add(told.map_or(0, Told::size));
-        let size = i64::try_from(size).unwrap_or(i64::MAX);
+        let size = i64::try_from(size).unwrap_or(i64::MAX).saturating_add(ROW_BYTES);
         let now = self.clock.now_ms();
         let mut change = self.begin_write().await?;
         let used = sqlx::query_scalar::<_, i64>(
@@ -107,15 +118,16 @@ impl Repository {
         .bind(told.and_then(|told| told.shown.as_deref()))
         .execute(&mut *change)
         .await?;
-        for item in &new.item_ids {
-            sqlx::query("INSERT INTO stored_items (id, response_id) VALUES ($1, $2)")
-                .bind(item)
-                .bind(&new.id)
-                .execute(&mut *change)
-                .await?;
+        for items in new.item_ids.chunks(ITEMS_AT_ONCE) {
+            put_items(&mut change, &new.id, items).await?;
         }
-        forget(&mut change, &owner.workspace, used.saturating_sub(workspace_bytes), &new.id).await?;
-        change.commit().await
+        let excess = used.saturating_sub(workspace_bytes);
+        if forget(&mut change, &owner.workspace, excess, &new.id).await? < excess {
+            // Dropped, the change is undone.
+            return Ok(false);
+        }
+        change.commit().await?;
+        Ok(true)
     }
 
     /// An answer that this owner was given, and that has not expired.
@@ -221,10 +233,27 @@ impl Repository {
     }
 }
 
-/// Removes the oldest of a workspace until `excess` bytes are gone; the newest stays whatever it takes.
-async fn forget(change: &mut AnyConnection, workspace: &str, excess: i64, newest: &str) -> Result<(), RepositoryError> {
+async fn put_items(change: &mut AnyConnection, response: &str, items: &[String]) -> Result<(), RepositoryError> {
+    let values: Vec<String> = (2..).zip(items).map(|(place, _)| format!("(${place}, $1)")).collect();
+    let insert = format!("INSERT INTO stored_items (id, response_id) VALUES {}", values.join(", "));
+    let mut query = sqlx::query(sqlx::AssertSqlSafe(insert)).bind(response);
+    for item in items {
+        query = query.bind(item);
+    }
+    query.execute(change).await?;
+    Ok(())
+}
+
+/// Removes the oldest of a workspace until `excess` bytes are gone, or [`MAX_REMOVED`] rows: how many bytes it were.
+async fn forget(
+    change: &mut AnyConnection,
+    workspace: &str,
+    excess: i64,
+    newest: &str,
+) -> Result<i64, RepositoryError> {
+    let mut freed: i64 = 0;
     if excess <= 0 {
-        return Ok(());
+        return Ok(freed);
     }
     let oldest = sqlx::query_as::<_, (String, i64)>(
         "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND id <> $2 \
@@ -235,15 +264,14 @@ async fn forget(change: &mut AnyConnection, workspace: &str, excess: i64, newest
     .bind(MAX_REMOVED)
     .fetch_all(&mut *change)
     .await?;
-    let mut freed: i64 = 0;
-    for (id, size) in oldest.into_iter().take_while(|(_, size)| {
-        let goes = freed < excess;
-        freed = freed.saturating_add(if goes { *size } else { 0 });
-        goes
-    }) {
+    for (id, size) in oldest {
+        if freed >= excess {
+            break;
+        }
         remove(change, workspace, &id, size).await?;
+        freed = freed.saturating_add(size);
     }
-    Ok(())
+    Ok(freed)
 }
 
 /// Before any of a workspace's rows is touched.
