@@ -37,6 +37,8 @@ pub struct NewResponse {
     pub output: String,
     /// Ids of those items that no other answer can have.
     pub item_ids: Vec<String>,
+    /// How its caller saw it; `None` where nobody is told that again.
+    pub told: Option<Told>,
     /// When it is forgotten, milliseconds since the epoch.
     pub expires_at_ms: i64,
 }
@@ -44,8 +46,25 @@ pub struct NewResponse {
 impl NewResponse {
     /// What it counts for of its workspace's share.
     fn size_bytes(&self) -> i64 {
-        let size = i64::try_from(self.input.len().saturating_add(self.output.len())).unwrap_or(i64::MAX);
-        size.saturating_add(ROW_BYTES)
+        let told = self.told.as_ref().map_or(0, Told::size);
+        let size = self.input.len().saturating_add(self.output.len()).saturating_add(told);
+        i64::try_from(size).unwrap_or(i64::MAX).saturating_add(ROW_BYTES)
+    }
+}
+
+/// How a caller saw an answer, where that is not in its items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The response object without its items, as JSON.
+    pub envelope: String,
+    /// Items that were shown in another form than they are kept in, by their place: a JSON object.
+    pub shown: Option<String>,
+}
+
+impl Told {
+    /// What it takes, in bytes.
+    pub fn size(&self) -> usize {
+        self.envelope.len().saturating_add(self.shown.as_ref().map_or(0, String::len))
     }
 }
 
@@ -120,6 +139,42 @@ impl Repository {
         self.find_response("r.id = (SELECT response_id FROM stored_items WHERE id = $1)", owner, item).await
     }
 
+    /// How an answer was told, and its items as they are kept. `None` where that is not known, or not to this owner.
+    pub async fn told_response(&self, owner: &Identity, id: &str) -> Result<Option<(Told, String)>, RepositoryError> {
+        let row = sqlx::query_as::<_, (Option<String>, Option<String>, String)>(
+            "SELECT envelope, shown, output FROM stored_responses \
+             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND expires_at_ms > $4",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(self.clock.now_ms())
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.and_then(|(envelope, shown, output)| Some((Told { envelope: envelope?, shown }, output))))
+    }
+
+    /// Removes an answer that this owner was given; false if there is none.
+    pub async fn forget_response(&self, owner: &Identity, id: &str) -> Result<bool, RepositoryError> {
+        let mut change = self.begin_write().await?;
+        lock_usage(&mut change, &owner.workspace).await?;
+        let size = sqlx::query_scalar::<_, i64>(
+            "SELECT size_bytes FROM stored_responses \
+             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND expires_at_ms > $4",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(self.clock.now_ms())
+        .fetch_optional(&mut *change)
+        .await?;
+        if let Some(size) = size {
+            remove(&mut change, &owner.workspace, id, size).await?;
+        }
+        change.commit().await?;
+        Ok(size.is_some())
+    }
+
     /// Removes answers that nobody can find any more: how many. What is left over goes the next time.
     ///
     /// A workspace's usage is locked before its rows, as in [`Self::put_responses`], so that two never wait for each other.
@@ -135,10 +190,7 @@ impl Repository {
         let mut count: u64 = 0;
         for workspace in workspaces {
             let mut change = self.begin_write().await?;
-            sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
-                .bind(&workspace)
-                .execute(&mut *change)
-                .await?;
+            lock_usage(&mut change, &workspace).await?;
             let expired = sqlx::query_as::<_, (String, i64)>(
                 "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND expires_at_ms <= $2 LIMIT $3",
             )
@@ -193,8 +245,8 @@ async fn put_rows(
     for some in answers.chunks(ROWS_AT_ONCE) {
         let insert = format!(
             "INSERT INTO stored_responses (id, user_id, workspace_id, previous_id, input, output, size_bytes, \
-             created_at_ms, expires_at_ms) VALUES {}",
-            rows(some.len(), 9)
+             created_at_ms, expires_at_ms, envelope, shown) VALUES {}",
+            rows(some.len(), 11)
         );
         let mut query = sqlx::query(sqlx::AssertSqlSafe(insert));
         for (owner, new) in some {
@@ -207,7 +259,9 @@ async fn put_rows(
                 .bind(&new.output)
                 .bind(new.size_bytes())
                 .bind(now_ms)
-                .bind(new.expires_at_ms);
+                .bind(new.expires_at_ms)
+                .bind(new.told.as_ref().map(|told| told.envelope.as_str()))
+                .bind(new.told.as_ref().and_then(|told| told.shown.as_deref()));
         }
         query.execute(&mut *change).await?;
     }
@@ -263,6 +317,15 @@ async fn forget(
         freed = freed.saturating_add(size);
     }
     Ok(freed)
+}
+
+/// Before any of a workspace's rows is touched.
+async fn lock_usage(change: &mut AnyConnection, workspace: &str) -> Result<(), RepositoryError> {
+    sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
+        .bind(workspace)
+        .execute(&mut *change)
+        .await?;
+    Ok(())
 }
 
 async fn remove(change: &mut AnyConnection, workspace: &str, id: &str, size: i64) -> Result<(), RepositoryError> {

@@ -8,6 +8,7 @@ use crate::repository::responses::ROW_BYTES;
 on_both_databases!(
     a_kept_answer_is_found_by_its_owner_until_it_expires,
     the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses,
+    an_answer_is_told_again_and_removed_for_its_owner_alone,
     many_small_answers_are_bounded_as_a_large_one_is,
     answers_that_come_together_are_kept_all_or_none,
     an_answer_of_many_items_is_found_by_each_and_one_of_too_many_is_not_kept,
@@ -24,6 +25,7 @@ fn response(id: &str, size: usize, expires_at_ms: i64) -> NewResponse {
         input: String::new(),
         output: "x".repeat(size),
         item_ids: vec![format!("item_of_{id}")],
+        told: None,
         expires_at_ms,
     }
 }
@@ -145,4 +147,34 @@ async fn answers_that_come_together_are_kept_all_or_none(kind: Kind) {
         (usage(&repository, "team").await, usage(&repository, "rivals").await),
         ((share, share), (share, share))
     );
+}
+
+async fn an_answer_is_told_again_and_removed_for_its_owner_alone(kind: Kind) {
+    let Fixture { repository, clock, database: _database } = fixture(kind).await;
+    let ann = owner("ann", "team");
+    let expires_at_ms = repository.clock.now_ms() + 10;
+    let told = Told { envelope: "{}".to_owned(), shown: Some("{\"0\":1}".to_owned()) };
+    for (id, told) in [("a", Some(told.clone())), ("b", Some(Told { shown: None, ..told.clone() })), ("old", None)] {
+        let new = NewResponse { told, ..response(id, 3, expires_at_ms) };
+        assert!(put(&repository, &ann, new, i64::MAX).await);
+    }
+    let sizes = charged(&[3 + 2 + 7, 3 + 2, 3]);
+    assert_eq!(usage(&repository, "team").await, (sizes, sizes));
+    let seen = async |owner: &Identity, id: &str| repository.told_response(owner, id).await.unwrap();
+    assert_eq!(seen(&ann, "a").await, Some((told.clone(), "xxx".to_owned())));
+    assert_eq!(seen(&ann, "b").await, Some((Told { shown: None, ..told }, "xxx".to_owned())));
+    assert_eq!(seen(&ann, "old").await, None);
+    for other in [owner("bob", "team"), owner("ann", "rivals")] {
+        assert_eq!(seen(&other, "a").await, None);
+        assert!(!repository.forget_response(&other, "a").await.unwrap());
+    }
+    assert!(repository.forget_response(&ann, "a").await.unwrap());
+    assert!(!repository.forget_response(&ann, "a").await.unwrap(), "only once");
+    assert_eq!((seen(&ann, "a").await, repository.response(&ann, "a").await.unwrap()), (None, None));
+    assert_eq!(repository.response_of_item(&ann, "item_of_a").await.unwrap(), None);
+    let sizes = charged(&[3 + 2, 3]);
+    assert_eq!(usage(&repository, "team").await, (sizes, sizes));
+    clock.turn(10);
+    assert_eq!(seen(&ann, "b").await, None);
+    assert!(!repository.forget_response(&ann, "b").await.unwrap(), "expired");
 }

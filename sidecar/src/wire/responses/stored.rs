@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use decision::problem::Problem;
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use super::history::TOLD;
 use crate::ids;
@@ -44,15 +44,41 @@ pub struct Kept {
     pub output: String,
     /// Ids of those items that no other answer can have.
     pub item_ids: Vec<String>,
+    /// The response object as its caller got it, without its items, as JSON.
+    pub envelope: String,
+    /// Items that the caller got in another form, by their place: a JSON object, if there are any.
+    pub shown: Option<String>,
 }
 
 impl Kept {
-    /// An answer of these items.
-    pub fn new<'a>(id: String, items: impl Iterator<Item = &'a [u8]>) -> Self {
-        let items: Vec<_> = items.map(String::from_utf8_lossy).collect();
+    /// An answer of these items, each with the form in which it was shown if that is another.
+    pub fn new<'a>(
+        id: String,
+        envelope: &Map<String, Value>,
+        items: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Self {
+        let mut shown = vec![b'{'];
+        let keep = |(place, (item, told)): (usize, (&'a [u8], Option<&'a [u8]>))| {
+            if let Some(told) = told {
+                push_name(&mut shown, &place.to_string());
+                shown.extend_from_slice(told);
+            }
+            String::from_utf8_lossy(item)
+        };
+        let items: Vec<_> = items.enumerate().map(keep).collect();
+        shown.push(b'}');
+        let shown = Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != "{}");
+        let envelope = envelope.iter().filter(|(name, _)| *name != "output");
+        let mut object = vec![b'{'];
+        for (name, value) in envelope {
+            push_name(&mut object, name);
+            push_json(&mut object, value);
+        }
+        object.push(b'}');
+        let envelope = String::from_utf8_lossy(&object).into_owned();
         let id_of = |item: &Cow<'_, str>| Some(serde_json::from_str::<Reference<'_>>(item).ok()?.id?.into_owned());
         let item_ids = items.iter().filter_map(id_of).filter(|id| is_ours(id)).collect();
-        Self { id, output: format!("[{}]", items.join(",")), item_ids }
+        Self { id, output: format!("[{}]", items.join(",")), item_ids, envelope, shown }
     }
 }
 
