@@ -3,8 +3,10 @@
 use decision::format::ApiFormat::{ChatCompletions, Responses};
 use serde_json::{Value, json};
 
-use super::responses::{asked, checked, stream, turn, whole, words};
-use super::support::{Bench, chat_text, lock};
+use super::answers::events;
+use super::responses::{asked, stream, turn, whole, words};
+use super::scripts;
+use super::support::{Bench, lock};
 use crate::tool_loop::Limits;
 
 fn question(streamed: bool) -> Value {
@@ -31,7 +33,7 @@ async fn a_call_in_a_namespace_is_the_callers_and_runs_nothing() {
         let reply = bench.ask(asked(Responses, &question(streamed))).await.expect("an answer");
         assert!(lock(&bench.sandbox.ran).is_empty(), "{:?}", lock(&bench.sandbox.ran));
         let response: Value = if streamed {
-            checked(&format!("== client: 200 OK\n{}", reply.body))
+            events(&reply.body).pop().expect("an end").1["response"].clone()
         } else {
             serde_json::from_str(&reply.body).expect("JSON")
         };
@@ -61,8 +63,7 @@ async fn a_model_of_another_wire_reads_a_past_call_by_both_names() {
     let mut body = question(false);
     let output = json!({"type": "function_call_output", "call_id": "call_1", "output": "none"});
     body["input"] = json!([{"role": "user", "content": "hi"}, call(&json!("crm")).0, output]);
-    let mut answer = chat_text("Done.");
-    answer.headers = vec![("content-type", "text/event-stream")];
+    let answer = scripts::turn(ChatCompletions, false, &[scripts::text("Done.")]);
     let bench = Bench::new(vec![answer], Limits::default()).await;
     bench.ask(asked(ChatCompletions, &body)).await.expect("an answer");
     let sent: Value = serde_json::from_slice(&bench.model.received()[0].body).expect("JSON");

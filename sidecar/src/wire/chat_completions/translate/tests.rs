@@ -85,7 +85,7 @@ fn people_and_the_system_say_text_pictures_and_documents() {
             max_tokens: 8192
             system: "Be brief.\n\nBe kind."
             messages[] {"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBE"},"title":"a.pdf"}]}
-            dropped: image_url.detail, messages.name"#]],
+            dropped: image.detail, messages.name, place of a system message"#]],
     );
 }
 

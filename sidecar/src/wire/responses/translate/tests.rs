@@ -86,7 +86,7 @@ fn system_text_at_the_beginning_joins_the_instructions() {
     ]);
     let conversation = parsed(&json!({"input": input, "instructions": "Be brief."}));
     assert_eq!(conversation.system.as_deref(), Some("Be brief.\n\nBe kind."));
-    assert_eq!(conversation.messages, [user("a"), user("Be quick.")]);
+    assert_eq!(conversation.messages, [user("a"), Message::System("Be quick.".to_owned())]);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn pictures_and_documents_are_carried_and_files_nobody_has_are_refused() {
         {"type": "input_file", "filename": "a.pdf", "file_data": "AA"},
     ]}]);
     let parts = vec![
-        Part::Image { url: "https://example.org/a.png".to_owned(), detail: None },
+        Part::Image { url: "https://example.org/a.png".to_owned(), detail: Some("auto".to_owned()) },
         Part::Pdf { name: "a.pdf".to_owned(), data: pdf.to_owned() },
     ];
     assert_eq!(messages(input), [Message::User(parts)]);
