@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::access::Caller;
@@ -52,7 +52,7 @@ async fn one(
         Method::DELETE => delete(&services, &id, request).await,
         _ => Err(not_allowed("an answer is read by GET and forgotten by DELETE")),
     };
-    respond(answered)
+    respond(answered, &caller)
 }
 
 /// `GET /v1/responses/{id}/input_items`
@@ -67,7 +67,7 @@ async fn input_items(
         Method::GET | Method::HEAD => items(&services, &id, request).await,
         _ => Err(not_allowed("the items are read by GET")),
     };
-    respond(answered)
+    respond(answered, &caller)
 }
 
 /// `POST /v1/responses/{id}/cancel`
@@ -82,7 +82,7 @@ async fn cancel(
     }
     let text = "only answers that are made with `background: true` can be cancelled, and this gateway makes none: close \
                 the connection of a request to stop it";
-    respond(Err(Problem::invalid(text).into()))
+    respond(Err(Problem::invalid(text).into()), &caller)
 }
 
 async fn retrieve(services: &Services, id: &str, request: Request) -> Result<Response, Refusal> {
@@ -210,6 +210,10 @@ fn not_allowed(text: &str) -> Refusal {
 }
 
 /// These routes are OpenAI's alone, whatever else the caller speaks.
-fn respond(answered: Result<Response, Refusal>) -> Response {
-    answered.map_err(|refusal| refusal.into_vocabulary(Vocabulary::OpenAi)).into_response()
+fn respond(answered: Result<Response, Refusal>, caller: &Caller) -> Response {
+    let mut response = answered.map_err(|refusal| refusal.into_vocabulary(Vocabulary::OpenAi)).into_response();
+    if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
+        response.headers_mut().insert(Vocabulary::OpenAi.request_id_header(), id);
+    }
+    response
 }

@@ -52,7 +52,7 @@ async fn an_answer_of_the_providers_own_goes_to_it_untouched() {
     let stack = start(setup).await;
     let answer = stack.send(Call::get("/v1/responses/resp_68a?include[]=x")).await;
     let records = stack.received().await.unwrap();
-    let record = records.iter().find(|record| record.path.starts_with("/v1/responses/resp_68a"));
+    let record = records.iter().find(|record| record.path.contains("/responses/resp_68a"));
     let record = record.unwrap_or_else(|| panic!("{} {}: {records:?}", answer.status, answer.text()));
     assert_eq!(record.path, "/v1/responses/resp_68a?include[]=x");
 }

@@ -63,9 +63,11 @@ impl Done {
         self.shell(call).map_or(self.return_code, |Shell(code, _)| *code)
     }
 
-    /// Whether one of the calls was asked to end before it did, if somebody asked.
+    /// Whether one of the calls was asked to end before it did, if somebody asked. Who ran alone was: nobody else was
+    /// waited for.
     pub(super) fn is_cut(&self, call: usize) -> bool {
-        self.shell(call).is_none_or(|Shell(_, cut)| *cut)
+        let beside_others = self.shells.as_ref().is_some_and(|shells| shells.len() > 1);
+        !beside_others || self.shell(call).is_some_and(|Shell(_, cut)| *cut)
     }
 
     fn shell(&self, call: usize) -> Option<&Shell> {

@@ -124,7 +124,7 @@ async fn one_that_is_refused_does_not_hold_up_the_others_and_no_others_of_its_ki
     assert!(matches!(&results[1], Err(SandboxError::Refused { .. })), "{results:?}");
     // What cannot overlap runs in its order.
     let inputs = [
-        ToolInput::Python { code: "y = 1; open('y', 'w').write('1')".to_owned() },
+        ToolInput::Python { code: "y = 1; n = open('y', 'w').write('1')".to_owned() },
         ToolInput::Bash { command: "cat y".to_owned() },
         ToolInput::Python { code: "y + 1".to_owned() },
     ];
