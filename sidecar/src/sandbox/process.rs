@@ -204,7 +204,7 @@ impl ProcessSandbox {
         let limit = self.launcher.limits.code_bytes;
         request.input.check(limit).map_err(|reason| SandboxError::Refused { reason })?;
         let visit = self.sessions.enter(id)?;
-        visit.session.execute(&request.input, request.timeout).await
+        visit.session.execute(request).await
     }
 
     async fn destroy(&self, id: &SessionId) -> Result<(), SandboxError> {

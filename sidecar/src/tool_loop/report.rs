@@ -10,7 +10,7 @@ use crate::wire::event::{CodeFailure, CodeFiles, CodeOutcome, Edit, Hunk, NotKep
 /// Return code of what was stopped at its time limit.
 const STOPPED: i32 = 124;
 /// Return code of what was killed with its session.
-const KILLED: i32 = 137;
+pub(super) const KILLED: i32 = 137;
 /// What the model is told of an input that the sandbox did not take.
 const REFUSED: &str = "the sandbox takes no such input; it may be too long";
 

@@ -1,18 +1,24 @@
 //! The sandbox side of one request: a session opened while the model writes its first call, and its calls one at a time.
 //! A request that runs no code takes none, however long its model is silent.
 //!
-//! INVARIANT: dropping this stops the code and gives the session back, also one that is only now being opened.
+//! INVARIANT: dropping this stops the code and gives the session back, also one that is only now being opened. One that an
+//! earlier request left, and that is still good, is given back to be gone on with; any other is destroyed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use decision::identity::Identity;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::files::{Furnished, RequestFiles, SeedError};
+use super::report::KILLED;
+use crate::containers::{Claim, Containers};
 use crate::sandbox::{
     EditorCommand, EditorReport, ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SessionSpec,
     ToolInput, ViewRange,
@@ -20,9 +26,20 @@ use crate::sandbox::{
 use crate::wire::code_tool::CodeInput;
 use crate::wire::event::CodeFiles;
 
+/// Where a request's session comes from, and where it goes.
+pub(super) struct Home {
+    pub(super) reaper: Reaper,
+    /// Keeps sessions between requests.
+    pub(super) containers: Option<Containers>,
+    /// Whose request it is.
+    pub(super) owner: Identity,
+    /// The session that the request goes on with.
+    pub(super) claim: Option<Claim>,
+}
+
 /// One request's sandbox.
 pub(super) struct Session {
-    reaper: Reaper,
+    home: Home,
     tasks: TaskTracker,
     timeout: Duration,
     request_id: String,
@@ -35,6 +52,8 @@ pub(super) struct Session {
     /// No session was to be had, for all are taken.
     full: bool,
     running: Option<BoxFuture<'static, Finished>>,
+    /// Ends the call that runs, for a session that is to go on.
+    stop: CancellationToken,
 }
 
 /// A call that is over.
@@ -67,15 +86,15 @@ pub(super) enum Happened {
 
 impl Session {
     pub(super) fn new(
-        reaper: Reaper,
+        home: Home,
         tasks: TaskTracker,
         timeout: Duration,
         request_id: String,
-        workspace: String,
         files: RequestFiles,
     ) -> Self {
+        let workspace = home.owner.workspace.clone();
         Self {
-            reaper,
+            home,
             tasks,
             timeout,
             request_id,
@@ -86,13 +105,17 @@ impl Session {
             has_run: false,
             full: false,
             running: None,
+            stop: CancellationToken::new(),
         }
     }
 
     /// There will be a call: opens a session unless there is one. One lost meanwhile is replaced by a fresh one.
     pub(super) fn prepare(&mut self) {
         if matches!(self.state, State::None) {
-            self.state = State::Opening(lease(&self.reaper, &self.tasks, &self.spec));
+            self.state = match &self.home.claim {
+                Some(claim) => State::Furnishing(self.files.clone().furnish(Arc::clone(claim.lease())).boxed()),
+                None => State::Opening(lease(&self.home, &self.tasks, &self.spec)),
+            };
         }
     }
 
@@ -107,10 +130,42 @@ impl Session {
         self.has_run
     }
 
-    /// Stops what runs, forgets what waits.
+    /// Until when the session will be kept if the request ends now; `None` if it will not be. `is_shown`: its owner knows
+    /// what to call it.
+    pub(super) fn kept_until(&self, is_shown: bool) -> Option<Timestamp> {
+        if let Some(claim) = &self.home.claim {
+            return claim.expiry();
+        }
+        let containers = self.home.containers.as_ref().filter(|_| is_shown && self.has_run)?;
+        match &self.state {
+            State::Open(session) => containers.expiry(&self.home.owner, session.lease()),
+            State::Opening(_) | State::Furnishing(_) | State::None => None,
+        }
+    }
+
+    /// Keeps the session at the regular end of the request, as [`Self::kept_until`] said.
+    pub(super) async fn keep(&mut self, id: String, until: Timestamp) {
+        if let Some(claim) = self.home.claim.take() {
+            claim.release(until).await;
+        } else if let (Some(containers), State::Open(session)) = (&self.home.containers, &self.state) {
+            containers.keep(&self.home.owner, id, Arc::clone(session.lease()), until).await;
+        }
+    }
+
+    /// Stops what runs, forgets what waits. No call comes after that.
     pub(super) fn cancel(&mut self) {
         self.waiting.clear();
-        self.running = None;
+        let running = self.running.take();
+        if let Some(claim) = self.home.claim.take() {
+            self.stop.cancel();
+            let rest = async {
+                match running {
+                    Some(running) => running.await.is_survived(),
+                    None => true,
+                }
+            };
+            claim.leave(rest.boxed());
+        }
         self.state = State::None;
     }
 
@@ -120,7 +175,10 @@ impl Session {
             if let State::Opening(opening) = &mut self.state {
                 let opened = opening.await.unwrap_or(Err(SandboxError::UnknownSession));
                 match opened {
-                    Ok(lease) => self.state = State::Furnishing(self.files.clone().furnish(lease).boxed()),
+                    Ok(lease) => {
+                        let furnishing = self.files.clone().furnish(Arc::new(lease));
+                        self.state = State::Furnishing(furnishing.boxed());
+                    }
                     Err(error) => {
                         self.state = State::None;
                         self.full = matches!(error, SandboxError::AtCapacity { .. });
@@ -144,6 +202,9 @@ impl Session {
                     &finished.result
                 {
                     self.state = State::None;
+                    if let Some(claim) = self.home.claim.take() {
+                        claim.leave(std::future::ready(false).boxed());
+                    }
                     if !self.waiting.is_empty() {
                         self.prepare();
                     }
@@ -173,17 +234,35 @@ impl Session {
     }
 
     fn execution(&self, session: Arc<Furnished>, call: usize, input: ToolInput) -> BoxFuture<'static, Finished> {
-        let request = ExecutionRequest { input, timeout: self.timeout, call_id: format!("{}-{call}", self.request_id) };
+        let call_id = format!("{}-{call}", self.request_id);
+        let request = ExecutionRequest { input, timeout: self.timeout, call_id, stop: self.stop.clone() };
         async move {
             let result = session.execute(&request).await;
             let files = match &result {
-                Ok(result) if may_have_written(&request.input, result) => session.collect(&result.files).await,
+                Ok(result) if may_have_written(&request.input, result) => {
+                    // A request that is cut off is told of no files.
+                    let collected = request.stop.run_until_cancelled(session.collect(&result.files)).await;
+                    collected.unwrap_or_default()
+                }
                 // Whatever is there by now, the next call that can tell of it will find it.
                 _ => CodeFiles::default(),
             };
             Finished { call, input: request.input, result, files }
         }
         .boxed()
+    }
+}
+
+impl Finished {
+    /// Whether the session has what it had before, and what the call made of it.
+    fn is_survived(&self) -> bool {
+        self.result.as_ref().is_ok_and(|result| result.return_code != KILLED)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.cancel();
     }
 }
 
@@ -210,12 +289,17 @@ fn tool_input(input: CodeInput) -> ToolInput {
 }
 
 /// Opens a session in a task of its own: half-made sessions must not be dropped, only finished ones are given back.
-fn lease(reaper: &Reaper, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Receiver<Result<Lease, SandboxError>> {
+fn lease(home: &Home, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Receiver<Result<Lease, SandboxError>> {
     let (opened, receiver) = oneshot::channel();
-    let (reaper, spec) = (reaper.clone(), spec.clone());
+    let (reaper, containers, spec) = (home.reaper.clone(), home.containers.clone(), spec.clone());
     tasks.spawn(async move {
+        let lease = match &containers {
+            // Those that are kept give way.
+            Some(containers) => containers.lease(&spec).await,
+            None => reaper.lease(&spec).await,
+        };
         // Nobody waits any more: the lease in the refused message is dropped, which gives the session back.
-        drop(opened.send(reaper.lease(&spec).await));
+        drop(opened.send(lease));
     });
     receiver
 }

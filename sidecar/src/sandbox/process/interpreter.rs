@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::Tier;
 use super::capture::Capture;
@@ -160,13 +161,19 @@ impl Interpreter {
         self.guard.struck()
     }
 
-    /// Runs one call. Gives the interpreter back if it can take another.
-    pub(super) async fn run(mut self, input: &ToolInput, budget: Duration) -> (Ran, Option<Self>) {
+    /// Runs one call, until its budget is spent or it is told to stop. Gives the interpreter back if it can take another.
+    pub(super) async fn run(
+        mut self,
+        input: &ToolInput,
+        budget: Duration,
+        stop: &CancellationToken,
+    ) -> (Ran, Option<Self>) {
         let mut stdout = Capture::new(self.output_bytes);
         let mut stderr = Capture::new(self.output_bytes);
         self.guard.call_begins();
         freeze::thaw(self.killer.init.pid());
-        let ending = self.call(input, budget, &mut stdout, &mut stderr).await;
+        let captures = (&mut stdout, &mut stderr);
+        let ending = self.call(input, budget, stop, captures).await;
         let ending = self.settle(ending).await;
         let kept = matches!(ending, Ending::Finished(_) | Ending::Interrupted(_));
         drain(&self.stdout, &mut stdout);
@@ -175,7 +182,13 @@ impl Interpreter {
         (ran, kept.then_some(self))
     }
 
-    async fn call(&mut self, input: &ToolInput, budget: Duration, out: &mut Capture, err: &mut Capture) -> Ending {
+    async fn call(
+        &mut self,
+        input: &ToolInput,
+        budget: Duration,
+        stop: &CancellationToken,
+        (out, err): (&mut Capture, &mut Capture),
+    ) -> Ending {
         let Self { control, stdout, stderr, python, killer, guard, .. } = self;
         let mut deadline = Instant::now() + budget;
         // Nothing is read meanwhile, but nothing needs to be: the driver is waiting for this.
@@ -188,7 +201,7 @@ impl Interpreter {
         tokio::pin!(strike);
         let (mut out_bytes, mut err_bytes) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
         let (mut out_open, mut err_open) = (true, true);
-        let mut interrupts = 0;
+        let (mut interrupts, mut stopped) = (0, false);
         loop {
             tokio::select! {
                 read = stdout.read(&mut out_bytes), if out_open => out_open = keep(out, &out_bytes, read),
@@ -200,6 +213,10 @@ impl Interpreter {
                     Err(fault) => Ending::Broken(fault),
                 },
                 strike = &mut strike => return Ending::Struck(strike),
+                () = stop.cancelled(), if !stopped => {
+                    stopped = true;
+                    deadline = deadline.min(Instant::now());
+                }
                 () = sleep_until(deadline) => {
                     match interrupts {
                         0 => python.signal(Signal::INT),

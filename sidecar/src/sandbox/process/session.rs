@@ -20,7 +20,7 @@ use super::workspace::Workspace;
 use super::{Existing, SandboxLimits, Tier, files};
 use crate::sandbox::files::of_size;
 use crate::sandbox::{
-    EditorReport, ExecutionResult, FileContent, FileSource, Listing, ProducedFile, SandboxError, ToolInput,
+    EditorReport, ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, ProducedFile, SandboxError,
     WorkspacePath,
 };
 
@@ -67,7 +67,8 @@ impl Session {
     }
 
     /// Runs a call, after the one that may be running.
-    pub(super) async fn execute(&self, input: &ToolInput, timeout: Duration) -> Result<ExecutionResult, SandboxError> {
+    pub(super) async fn execute(&self, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
+        let ExecutionRequest { input, timeout, call_id: _, stop } = request;
         let mut state = self.state.lock().await;
         if state.lost || self.closed() {
             return Err(SandboxError::UnknownSession);
@@ -89,14 +90,14 @@ impl Session {
             Some(interpreter) => interpreter,
             None => self.restart(&state).await?,
         };
-        let budget = timeout.clamp(SHORTEST, limits.wall);
-        let (ran, kept) = interpreter.run(input, budget).await;
+        let budget = (*timeout).clamp(SHORTEST, limits.wall);
+        let (ran, kept) = interpreter.run(input, budget, stop).await;
         if self.closed() {
             return Err(SandboxError::UnknownSession);
         }
         state.lost = matches!(&ran.ending, Ending::Struck(strike) if strike.ends_session());
         state.interpreter = kept;
-        let mut result = result(ran, budget, limits);
+        let mut result = result(ran, Bound { budget, stopped: stop.is_cancelled() }, limits);
         result.stderr.insert_str(0, &killed.unwrap_or_default());
         Ok(result)
     }
@@ -227,8 +228,25 @@ fn unusable(error: LaunchError) -> SandboxError {
     SandboxError::Unreachable { reason: "a session did not start".to_owned(), source: Some(error.into()) }
 }
 
-fn result(ran: Ran, budget: Duration, limits: &SandboxLimits) -> ExecutionResult {
-    let (return_code, note) = verdict(&ran.ending, budget, limits);
+/// What a call had to end by.
+struct Bound {
+    budget: Duration,
+    /// It was told to stop before that.
+    stopped: bool,
+}
+
+impl Bound {
+    /// The beginning of a sentence.
+    fn reached(&self) -> String {
+        if self.stopped {
+            return "The call was told to stop".to_owned();
+        }
+        format!("The time limit of {} s was reached", self.budget.as_secs_f32())
+    }
+}
+
+fn result(ran: Ran, bound: Bound, limits: &SandboxLimits) -> ExecutionResult {
+    let (return_code, note) = verdict(&ran.ending, &bound, limits);
     let mut stderr = ran.stderr;
     if let Some(note) = note {
         if !stderr.is_empty() && !stderr.ends_with('\n') {
@@ -270,19 +288,17 @@ fn line(note: &str) -> String {
 }
 
 /// The return code, and what a person or a model should know beyond the program's own words.
-fn verdict(ending: &Ending, budget: Duration, limits: &SandboxLimits) -> (i32, Option<String>) {
-    let seconds = budget.as_secs_f32();
+fn verdict(ending: &Ending, bound: &Bound, limits: &SandboxLimits) -> (i32, Option<String>) {
     match ending {
         Ending::Finished(done) => (i32::from(done.return_code), None),
         Ending::Interrupted(_) => {
-            let note = format!(
-                "The time limit of {seconds} s was reached and the code was interrupted. Variables and files are kept."
-            );
+            let note = format!("{} and the code was interrupted. Variables and files are kept.", bound.reached());
             (TIMED_OUT, Some(note))
         }
         Ending::TimedOut => {
             let note = format!(
-                "The time limit of {seconds} s was reached; the code did not stop when interrupted, so the interpreter was killed. {LOST}"
+                "{}; the code did not stop when interrupted, so the interpreter was killed. {LOST}",
+                bound.reached()
             );
             (KILLED, Some(note))
         }

@@ -8,6 +8,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::interpreter::{Ending, Interpreter, LaunchError};
 use super::launch::{ENVIRONMENT, Launcher};
 use super::{ProcessSettings, Tier};
@@ -118,7 +120,7 @@ async fn canary(launcher: &Launcher, tier: Tier) -> Result<BTreeMap<String, Opti
         "host_file": host_file, "port": port, "environment": ENVIRONMENT.map(|(name, _)| name),
     });
     let code = format!("FACTS = {}\n{CANARY}", python_literal(&facts.to_string()));
-    let (ran, kept) = interpreter.run(&ToolInput::Python { code }, CANARY_TIMEOUT).await;
+    let (ran, kept) = interpreter.run(&ToolInput::Python { code }, CANARY_TIMEOUT, &CancellationToken::new()).await;
     let finished = matches!(&ran.ending, Ending::Finished(done) if done.return_code == 0);
     match serde_json::from_str::<BTreeMap<String, Option<String>>>(&ran.stdout) {
         Ok(inside) if finished => probes.extend(inside),

@@ -21,8 +21,6 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from conversations import KEY, ROOT_URL, TIMEOUT, V1_URL, Call, Run, Turn, conversations
 
 OPTIONS = {"api_key": KEY, "max_retries": 0, "timeout": TIMEOUT}
-# No container is continued yet, and by default Pydantic AI asks for that in every later turn.
-FRESH = {"anthropic_container": False}
 OUTPUTS = {"openai_include_code_execution_outputs": True}
 # With the ids, which it sends to reasoning models by default, a history holds the code but never what came of it.
 IDS = {"openai_send_reasoning_ids": True}
@@ -118,7 +116,7 @@ def read(client, messages):
 
 
 test_conversation = conversations(
-    Client("anthropic", Anthropic(), FRESH, keeps="results"),
+    Client("anthropic", Anthropic(), {}, keeps="results"),
     Client("openai", OpenAI(), OUTPUTS, keeps="texts"),
     Client("openai-with-ids", OpenAI(), OUTPUTS | IDS, keeps="code"),
 )
