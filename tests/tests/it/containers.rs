@@ -422,11 +422,11 @@ async fn replicas() -> (Stack, Stack) {
 #[tokio::test]
 async fn another_replica_goes_on_with_a_container_until_its_own_one_ends() {
     let (one, other) = replicas().await;
-    let ann = Caller::new(&one);
+    // The bootstrap key is the same in both.
+    let ann = Caller { stack: &one, key: one.key().to_owned() };
     let container = id(&ann.run("x = 41\nopen('kept.txt', 'w').write('here')", &Value::Null).await);
     let before = other.sidecar().descendants();
     let there = Caller { stack: &other, key: ann.key.clone() };
-    // Keys are looked up in a snapshot, which is renewed when one is not in it.
     let message = there.run("print(x + 1, open('kept.txt').read())\nx = 42", &json!(container)).await;
     assert_eq!((stdout(&message), id(&message)), ("42 here\n", container.clone()));
     assert_eq!(other.sidecar().descendants(), before, "it ran where it was");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sidecar::sandbox::SandboxBackend as _;
+
 use super::{PATIENCE, request, start, until};
 
 #[tokio::test]
