@@ -141,6 +141,8 @@ pub struct SandboxConfig {
     pub backend: SandboxBackendConfig,
     /// Wall clock of one execution, seconds.
     pub exec_timeout_s: u32,
+    /// Sessions alive at once.
+    pub max_sessions: usize,
     /// Sessions alive at once of one workspace.
     pub max_sessions_per_workspace: usize,
     /// Images a workspace's policy may name.

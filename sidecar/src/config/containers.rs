@@ -21,7 +21,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sandbox: &SandboxConfig, tool_loop: 
     }
     let max_kept = match reader.is_set(&keys::CONTAINERS_MAX_KEPT) {
         true => reader.size(&keys::CONTAINERS_MAX_KEPT),
-        false => reader.size(&keys::SANDBOX_MAX_SESSIONS),
+        false => sandbox.max_sessions,
     };
     let max_kept_per_workspace = match reader.is_set(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE) {
         true => reader.size(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE),

@@ -45,6 +45,7 @@ pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path, identity: &Identity
         answer_bytes: reader.size(&keys::SANDBOX_MAX_ANSWER_BYTES),
     };
     SandboxConfig {
+        max_sessions: embedded.limits.sessions,
         backend: match backend {
             "http" => SandboxBackendConfig::Http(HttpSettings {
                 url: url.unwrap_or_default(),
