@@ -309,6 +309,16 @@ models: [{match: "a", provider: own}, {match: "b", provider: own, upstream_model
     "]],
     );
     check("identity: {mode: header, user_header: x-user, workspace_header: x-team}", &[], expect![[""]]);
+    check(
+        "containers: {idle_seconds: 10, lifetime_seconds: 5, max_kept: 2, max_kept_per_workspace: 3}\n\
+         sandbox: {serve: unix:/tmp/served.sock, advertise_url: \"http://replica:1\"}",
+        &[],
+        expect![[r"
+            sandbox.advertise_url: nobody would be let in there: set sandbox.serve and sandbox.serve_token_env, the same token in all replicas, or take it out
+            containers.idle_seconds: `10`: write no more than containers.lifetime_seconds, or more there
+            containers.max_kept_per_workspace: `3`: write no more than containers.max_kept, or more there
+        "]],
+    );
 }
 
 #[test]
