@@ -63,7 +63,7 @@ test: check setup build sdk services ## all that CI asks: check, unit, integrati
 
 .PHONY: bench
 bench: setup wrk filter ## measure, and write the table of docs/performance.md
-	cargo build --locked --release -p sidecar -p tests --bins
+	cargo build --locked --release -p sidecar -p tests --bins --example sandbox_bench
 	tests/bench/run
 
 .PHONY: check

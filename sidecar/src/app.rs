@@ -150,7 +150,8 @@ impl App {
         let containers = reaper
             .clone()
             .map(|reaper| containers::build(config, &parts, &repository, reaper, &metrics, (&requests, &background)));
-        let stored = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
+        let (stored, keeping) = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
+        background.spawn(keeping);
         let files = open_files(config, &parts, &repository, &requests)?;
         let engine = Arc::new(Engine {
             models: models.clone(),

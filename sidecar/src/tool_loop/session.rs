@@ -1,8 +1,10 @@
-//! The sandbox side of one request: a session opened while the model writes its first call, and its calls one at a time.
+//! The sandbox side of one request: a session opened while the model writes its first call, and its calls in their order.
 //! A request that runs no code takes none, however long its model is silent.
 //!
-//! INVARIANT: dropping this stops the code and gives the session back, also one that is only now being opened. One that an
-//! earlier request left, and that is still good, is given back to be gone on with; any other is destroyed.
+//! INVARIANT: a call begins when all before it are over, but for neighbours that may overlap, of which so many begin
+//! together as the sandbox and the limit allow. Dropping this stops the code and gives the session back, also one that is
+//! only now being opened. One that an earlier request left, and that is still good, is given back to be gone on with; any
+//! other is destroyed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,13 +48,17 @@ pub(super) struct Session {
     spec: SessionSpec,
     files: RequestFiles,
     state: State,
-    /// Calls that wait for the one before them: they share a workspace, and a session takes one at a time.
+    /// Calls that run at the same time, at most.
+    max_together: usize,
+    /// Calls that wait for those before them: they share a workspace, and may build on what those did.
     waiting: VecDeque<(usize, ToolInput)>,
     has_run: bool,
     /// No session was to be had, for all are taken.
     full: bool,
-    running: Option<BoxFuture<'static, Finished>>,
-    /// Ends the call that runs, for a session that is to go on.
+    running: Option<BoxFuture<'static, Vec<Finished>>>,
+    /// Calls that are over and were not told yet.
+    finished: VecDeque<Finished>,
+    /// Ends the calls that run, for a session that is to go on.
     stop: CancellationToken,
 }
 
@@ -91,9 +97,11 @@ impl Session {
         timeout: Duration,
         request_id: String,
         files: RequestFiles,
+        max_together: usize,
     ) -> Self {
         let workspace = home.owner.workspace.clone();
         Self {
+            max_together: max_together.min(home.reaper.backend().max_concurrent_calls()),
             home,
             tasks,
             timeout,
@@ -105,6 +113,7 @@ impl Session {
             has_run: false,
             full: false,
             running: None,
+            finished: VecDeque::new(),
             stop: CancellationToken::new(),
         }
     }
@@ -155,12 +164,13 @@ impl Session {
     /// Stops what runs, forgets what waits. No call comes after that.
     pub(super) fn cancel(&mut self) {
         self.waiting.clear();
+        self.finished.clear();
         let running = self.running.take();
         if let Some(claim) = self.home.claim.take() {
             self.stop.cancel();
             let rest = async {
                 match running {
-                    Some(running) => running.await.is_survived(),
+                    Some(running) => running.await.iter().all(Finished::is_survived),
                     None => true,
                 }
             };
@@ -195,12 +205,13 @@ impl Session {
                     }
                 }
             }
+            if let Some(finished) = self.finished.pop_front() {
+                return Happened::Finished(finished);
+            }
             if let Some(running) = &mut self.running {
-                let finished = running.await;
+                self.finished = running.await.into();
                 self.running = None;
-                if let Err(SandboxError::UnknownSession | SandboxError::TimedOut | SandboxError::Unreachable { .. }) =
-                    &finished.result
-                {
+                if self.finished.iter().any(|finished| loses_session(&finished.result)) {
                     self.state = State::None;
                     if let Some(claim) = self.home.claim.take() {
                         claim.leave(std::future::ready(false).boxed());
@@ -209,17 +220,18 @@ impl Session {
                         self.prepare();
                     }
                 }
-                return Happened::Finished(finished);
+                continue;
             }
-            let next = match &self.state {
-                State::Open(session) => self.waiting.pop_front().map(|next| (Arc::clone(session), next)),
+            let session = match &self.state {
+                State::Open(session) => Some(Arc::clone(session)),
                 State::Opening(_) | State::Furnishing(_) => continue,
                 State::None => None,
             };
-            match next {
-                Some((session, (call, input))) => {
+            match session.filter(|_| !self.waiting.is_empty()) {
+                Some(session) => {
                     self.has_run = true;
-                    self.running = Some(self.execution(session, call, input));
+                    let calls = next_calls(&mut self.waiting, self.max_together);
+                    self.running = Some(self.execution(session, calls));
                 }
                 None => match self.waiting.pop_front() {
                     Some((call, input)) => {
@@ -233,21 +245,29 @@ impl Session {
         }
     }
 
-    fn execution(&self, session: Arc<Furnished>, call: usize, input: ToolInput) -> BoxFuture<'static, Finished> {
-        let call_id = format!("{}-{call}", self.request_id);
-        let request = ExecutionRequest { input, timeout: self.timeout, call_id, stop: self.stop.clone() };
+    fn execution(&self, session: Arc<Furnished>, calls: Vec<(usize, ToolInput)>) -> BoxFuture<'static, Vec<Finished>> {
+        let request = |(call, input)| {
+            let call_id = format!("{}-{call}", self.request_id);
+            (call, ExecutionRequest { input, timeout: self.timeout, call_id, stop: self.stop.clone() })
+        };
+        let (calls, requests): (Vec<usize>, Vec<ExecutionRequest>) = calls.into_iter().map(request).unzip();
         async move {
-            let result = session.execute(&request).await;
-            let files = match &result {
-                Ok(result) if may_have_written(&request.input, result) => {
-                    // A request that is cut off is told of no files.
-                    let collected = request.stop.run_until_cancelled(session.collect(&result.files)).await;
-                    collected.unwrap_or_default()
-                }
-                // Whatever is there by now, the next call that can tell of it will find it.
-                _ => CodeFiles::default(),
-            };
-            Finished { call, input: request.input, result, files }
+            let results = session.execute(&requests).await;
+            let mut finished = Vec::with_capacity(requests.len());
+            for ((call, request), result) in calls.into_iter().zip(requests).zip(results) {
+                let files = match &result {
+                    // What several wrote while they ran together is told with the first of them. A request that is cut off
+                    // is told of no files.
+                    Ok(result) if may_have_written(&request.input, result) => {
+                        let collected = request.stop.run_until_cancelled(session.collect(&result.files)).await;
+                        collected.unwrap_or_default()
+                    }
+                    // Whatever is there by now, the next call that can tell of it will find it.
+                    _ => CodeFiles::default(),
+                };
+                finished.push(Finished { call, input: request.input, result, files });
+            }
+            finished
         }
         .boxed()
     }
@@ -264,6 +284,23 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.cancel();
     }
+}
+
+/// Takes the calls that begin now: the first, and those behind it that may overlap with all of them.
+fn next_calls(waiting: &mut VecDeque<(usize, ToolInput)>, max_together: usize) -> Vec<(usize, ToolInput)> {
+    let mut calls: Vec<(usize, ToolInput)> = Vec::new();
+    while let Some(next) = waiting.pop_front_if(|(_, next)| {
+        let joins = || calls.len() < max_together && calls.iter().all(|(_, input)| input.may_overlap(next));
+        calls.is_empty() || joins()
+    }) {
+        calls.push(next);
+    }
+    calls
+}
+
+/// Whether nothing can run in the session any more.
+fn loses_session(result: &Result<ExecutionResult, SandboxError>) -> bool {
+    matches!(result, Err(SandboxError::UnknownSession | SandboxError::TimedOut | SandboxError::Unreachable { .. }))
 }
 
 /// Whether a call has an outcome that can tell of files, and can have written some.
@@ -302,4 +339,45 @@ fn lease(home: &Home, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Recei
         drop(opened.send(lease));
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn an_input() -> impl Strategy<Value = ToolInput> {
+        let edit = |command| Just(ToolInput::TextEditor(command));
+        prop_oneof![
+            1 => Just(ToolInput::Python { code: "1".to_owned() }),
+            4 => Just(ToolInput::Bash { command: "true".to_owned() }),
+            1 => edit(EditorCommand::View { path: "a".to_owned(), range: None }),
+            1 => edit(EditorCommand::Create { path: "a".to_owned(), text: String::new() }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn neighbouring_commands_begin_together_and_everything_else_waits_for_its_turn(
+            inputs in prop::collection::vec(an_input(), 0..12), max_together in 1usize..5,
+        ) {
+            let mut waiting: VecDeque<_> = inputs.iter().cloned().enumerate().collect();
+            let mut begun: Vec<Vec<(usize, ToolInput)>> = Vec::new();
+            while !waiting.is_empty() {
+                begun.push(next_calls(&mut waiting, max_together));
+            }
+            let order: Vec<usize> = begun.iter().flatten().map(|(call, _)| *call).collect();
+            prop_assert_eq!(order, (0..inputs.len()).collect::<Vec<_>>(), "each once, in order");
+            let is_bash = |(_, input): &(usize, ToolInput)| matches!(input, ToolInput::Bash { .. });
+            for calls in &begun {
+                prop_assert!((1..=max_together).contains(&calls.len()));
+                prop_assert!(calls.len() == 1 || calls.iter().all(is_bash));
+            }
+            for pair in begun.windows(2) {
+                let joins = pair[0].len() < max_together && is_bash(&pair[0][0]) && is_bash(&pair[1][0]);
+                prop_assert!(!joins, "nothing waits that need not");
+            }
+        }
+    }
 }
