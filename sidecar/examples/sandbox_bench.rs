@@ -9,6 +9,7 @@ use sidecar::config::{Config, Environment, SandboxBackendConfig};
 use sidecar::ids::SystemIds;
 use sidecar::sandbox::process::{ProcessSandbox, ProcessSettings};
 use sidecar::sandbox::{ExecutionRequest, SandboxBackend, SessionSpec, ToolInput};
+use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 #[expect(clippy::print_stdout, reason = "a bench talks to a person")]
@@ -26,6 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         input: ToolInput::Python { code: "print('hello')".to_owned() },
         timeout: Duration::from_secs(10),
         call_id: String::new(),
+        stop: CancellationToken::new(),
     };
     let (mut bare, mut create, mut cold, mut cell, mut destroy) = (vec![], vec![], vec![], vec![], vec![]);
     for _ in 0..rounds {

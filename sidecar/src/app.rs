@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: when `run` returns, no request is served any more and every sandbox session has been handed back.
 
+mod containers;
 mod contract;
 
 use std::io;
@@ -16,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
+use crate::containers::Containers;
 use crate::extract::Extractor;
 use crate::files::{FileStore, Files, FilesError, StoreError, Sweeper};
 use crate::http::listener::{Ending, Listener, ListenerLimits};
@@ -111,6 +113,7 @@ pub struct Parts {
 pub struct App {
     services: Arc<Services>,
     stored: StoredResponses,
+    containers: Option<Containers>,
     listener: Listener,
     limits: ListenerLimits,
     serving: Option<Serving>,
@@ -143,12 +146,17 @@ impl App {
             background.spawn(work);
             reaper
         });
+        let metrics = Metrics::new();
+        let containers = reaper
+            .clone()
+            .map(|reaper| containers::build(config, &parts, &repository, reaper, &metrics, (&requests, &background)));
         let (stored, keeping) = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
         background.spawn(keeping);
         let files = open_files(config, &parts, &repository, &requests)?;
         let engine = Arc::new(Engine {
             models: models.clone(),
             reaper,
+            containers: containers.clone(),
             clock: Arc::clone(&parts.clock),
             ids: Arc::clone(&parts.ids),
             limits: config.tool_loop,
@@ -174,7 +182,8 @@ impl App {
             sandbox,
             attachments: attachments(config, &parts, files.clone()),
             files,
-            metrics: Metrics::new(),
+            containers: containers.clone(),
+            metrics,
             clock: parts.clock,
             ids: parts.ids,
         });
@@ -184,6 +193,7 @@ impl App {
         Ok(Self {
             services,
             stored,
+            containers,
             listener,
             limits: listener_limits(config),
             serving,
@@ -208,6 +218,9 @@ impl App {
         let policy = Arc::clone(&self.services.policy);
         self.background.spawn(policy.keep_fresh(self.poll, ending.stop.clone()));
         self.background.spawn(self.stored.sweep(ending.stop.clone()));
+        if let Some(containers) = self.containers.clone() {
+            self.background.spawn(containers.sweep(ending.stop.clone()));
+        }
         if let Some(files) = self.services.files.clone() {
             let sweeper = Sweeper::new(&files, self.services.metrics.clone());
             self.background.spawn(look_after(files, sweeper, self.sweep_interval, ending.stop.clone()));
@@ -220,6 +233,9 @@ impl App {
         }
         stop.await;
         drain(&self.requests, &ending, self.drain_timeout).await;
+        if let Some(containers) = self.containers {
+            containers.shut().await;
+        }
         // With the last request went the last handle on the reaper; it ends when every session is destroyed.
         self.background.close();
         if tokio::time::timeout(self.drain_timeout, self.background.wait()).await.is_err() {

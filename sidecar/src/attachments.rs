@@ -9,6 +9,7 @@ mod kind;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::io::Write as _;
 
 use base64::engine::general_purpose::STANDARD;
@@ -19,6 +20,7 @@ use decision::format::ApiFormat;
 use decision::identity::Identity;
 use decision::problem::Problem;
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::extract::Extractor;
@@ -65,6 +67,15 @@ pub enum Recipient {
     Provider,
 }
 
+/// What a workspace already has that files are to go into.
+pub trait Workspace: Debug + Sync {
+    /// Whether anything stands at its top under this name.
+    fn has(&self, name: &str) -> bool;
+
+    /// Whether that is a file of just this content.
+    fn holds<'a>(&'a self, name: &'a str, file: &'a FileRecord) -> BoxFuture<'a, bool>;
+}
+
 /// A request that names files.
 #[derive(Debug)]
 pub struct Asked<'a> {
@@ -76,6 +87,8 @@ pub struct Asked<'a> {
     pub body: Bytes,
     /// Who gets the files.
     pub recipient: Recipient,
+    /// The workspace that the run goes on with; `None` if it will be a fresh one.
+    pub workspace: Option<&'a dyn Workspace>,
     /// What the model takes.
     pub inputs: &'a [ModelInput],
 }
@@ -107,8 +120,10 @@ impl Attachments {
         let to_run = asked.recipient == Recipient::Run;
         check_containers(&found, to_run)?;
         let known = self.known(&asked, &found).await?;
-        let (seeds, hint) = if to_run { stage(&found, &known) } else { (Vec::new(), None) };
-        let names = seeds.iter().map(|staged| (staged.file.id.clone(), staged.name.clone())).collect();
+        let staged = if to_run { stage(&found, &known, asked.workspace).await } else { Vec::new() };
+        let hint = hint(&found, &staged);
+        let names = staged.iter().map(|one| (one.staged.file.id.clone(), one.staged.name.clone())).collect();
+        let seeds = staged.into_iter().filter(|one| !one.is_there).map(|one| one.staged).collect();
         let patience =
             self.extractor.as_ref().map(|extractor| extractor.limits().timeout.saturating_mul(REQUEST_TIMEOUTS));
         let mut giving = Giving {
@@ -175,21 +190,46 @@ fn check_containers(found: &References, to_run: bool) -> Result<(), Problem> {
     }
 }
 
-/// Gives each file its name in the workspace, and says which of them no message names.
-fn stage(found: &References, known: &BTreeMap<String, FileRecord>) -> (Vec<Staged>, Option<String>) {
+/// A file that has its name in the workspace.
+struct Placed {
+    staged: Staged,
+    /// An earlier request put it there.
+    is_there: bool,
+}
+
+/// Gives each file its name in the workspace: never that of another which is there, and its own again where it is there.
+async fn stage(
+    found: &References,
+    known: &BTreeMap<String, FileRecord>,
+    workspace: Option<&dyn Workspace>,
+) -> Vec<Placed> {
     let mut names = Names::new();
-    let mut staged: Vec<Staged> = Vec::new();
+    let mut staged: Vec<Placed> = Vec::new();
     let mut seen = BTreeSet::new();
     for (id, _) in named(found) {
-        if let (true, Some(file)) = (seen.insert(id), known.get(id)) {
-            staged.push(Staged { name: names.take(&file.filename), file: file.clone() });
+        let (true, Some(file)) = (seen.insert(id), known.get(id)) else { continue };
+        let mut name = names.take(&file.filename);
+        let mut is_there = false;
+        // Ends, for every round takes another name, and a workspace has only so many.
+        while let Some(workspace) = workspace.filter(|workspace| workspace.has(&name)) {
+            is_there = workspace.holds(&name, file).await;
+            if is_there {
+                break;
+            }
+            name = names.take(&file.filename);
         }
+        staged.push(Placed { staged: Staged { name, file: file.clone() }, is_there });
     }
+    staged
+}
+
+/// Says which files lie there that no message names.
+fn hint(found: &References, staged: &[Placed]) -> Option<String> {
     let told: BTreeSet<&str> = found.parts.iter().map(|part| part.id.as_str()).collect();
+    let staged = staged.iter().map(|one| &one.staged);
     let untold: Vec<&str> =
-        staged.iter().filter(|one| !told.contains(one.file.id.as_str())).map(|one| one.name.as_str()).collect();
-    let hint = (!untold.is_empty()).then(|| words::in_directory(&untold));
-    (staged, hint)
+        staged.filter(|one| !told.contains(one.file.id.as_str())).map(|one| one.name.as_str()).collect();
+    (!untold.is_empty()).then(|| words::in_directory(&untold))
 }
 
 /// A request whose files are being written into it.

@@ -3,6 +3,7 @@
 //! INVARIANT: only this module reads the environment, and a `Config` that exists has no problem left in it.
 
 mod base_url;
+mod containers;
 mod environment;
 mod files;
 pub mod keys;
@@ -24,11 +25,12 @@ use decision::format::ApiFormat;
 use decision::policy::Preference;
 
 use crate::attachments::AttachmentLimits;
+use crate::containers::ContainerLimits;
 use crate::extract::ExtractLimits;
 use crate::files::{FilesLimits, StoreTarget};
 use crate::repository::Database;
 use crate::sandbox::process::ProcessSettings;
-use crate::sandbox::remote::HttpSettings;
+use crate::sandbox::remote::{HttpLimits, HttpSettings};
 use crate::stored::StoredLimits;
 use crate::tool_loop::Limits;
 use crate::upstream::ModelLimits;
@@ -81,6 +83,8 @@ pub struct Config {
     pub files: Option<FilesConfig>,
     /// Limits of the tool loop.
     pub tool_loop: Limits,
+    /// Which sandbox sessions are kept between requests.
+    pub containers: ContainerLimits,
     /// What is kept of answers that callers may go on from.
     pub stored: StoredLimits,
     /// Patience with models.
@@ -137,12 +141,16 @@ pub struct SandboxConfig {
     pub backend: SandboxBackendConfig,
     /// Wall clock of one execution, seconds.
     pub exec_timeout_s: u32,
+    /// Sessions alive at once.
+    pub max_sessions: usize,
     /// Sessions alive at once of one workspace.
     pub max_sessions_per_workspace: usize,
     /// Images a workspace's policy may name.
     pub allowed_images: Vec<String>,
     /// Where the embedded sandbox is served to others, if anywhere.
     pub serve: Option<ServeConfig>,
+    /// How a contract-v1 server is talked to, whichever.
+    pub http: HttpLimits,
 }
 
 /// `sandbox.serve` and what belongs to it.
@@ -152,6 +160,8 @@ pub struct ServeConfig {
     pub address: ListenAddress,
     /// What callers must bring; never absent for a TCP address.
     pub token: Option<Secret>,
+    /// Where other replicas reach it.
+    pub advertise_url: Option<String>,
 }
 
 /// `sandbox.backend` and what belongs to each.

@@ -6,6 +6,7 @@
 mod access;
 mod admission;
 mod budget;
+mod containers;
 mod contract;
 mod credential;
 mod fetch;
@@ -32,6 +33,7 @@ use decision::problem::{Origin, Problem, ProblemKind};
 use crate::attachments::Attachments;
 use crate::clock::Clock;
 use crate::config::{SNAPSHOT_PATH, Secret};
+use crate::containers::Containers;
 use crate::files::Files;
 use crate::ids::IdSource;
 use crate::policy::PolicyHolder;
@@ -76,6 +78,8 @@ pub struct Services {
     pub engine: Arc<Engine>,
     /// Where code runs, if anywhere.
     pub sandbox: Option<Arc<dyn SandboxBackend>>,
+    /// Sessions that are kept between requests; `None` without a sandbox.
+    pub containers: Option<Containers>,
     /// What gives files to models.
     pub attachments: Attachments,
     /// What callers uploaded and code made; `None` when `files.enabled` is off.
@@ -116,6 +120,7 @@ pub fn router(services: Arc<Services>) -> Router {
 fn api() -> Router<Arc<Services>> {
     Router::new()
         .merge(files::routes())
+        .merge(containers::routes())
         .merge(responses::routes())
         .route("/tools", get(tools::list))
         .route("/workspaces", get(workspaces::list).post(workspaces::create))

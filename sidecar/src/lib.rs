@@ -5,6 +5,7 @@
 //! - [`tool_loop`] runs a code turn, [`wire`] reads and writes the three formats, [`upstream`] calls models.
 //! - [`envoy_config`] renders Envoy's bootstrap, the filter's configuration in it.
 //! - [`sandbox`] runs the model's code and knows nothing else of ours.
+//! - [`containers`] keeps sandbox sessions between requests.
 //! - [`stored`] keeps answers that a later request may go on from.
 //! - [`files`] keeps what callers uploaded and what code made.
 //! - [`repository`] keeps users, workspaces, keys, policies and the rows of files; [`policy`] publishes what decisions need
@@ -17,6 +18,7 @@ pub mod attachments;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod containers;
 pub mod envoy_config;
 pub mod extract;
 pub mod files;

@@ -1,10 +1,11 @@
 //! Users, workspaces, keys, policies and files in the database: SQLite or PostgreSQL, the same SQL on both.
 //!
-//! INVARIANT: every write to what the policy snapshot is made of, which is all but files and their usage, raises
+//! INVARIANT: every write to what the policy snapshot is made of, which is all but files, kept answers and containers, raises
 //! `snapshot_state.revision` in its own transaction, first thing: that is how every process sees the change. The first
 //! statement of any transaction writes: none upgrades from reading to writing, which SQLite would refuse.
 
 mod change;
+mod containers;
 mod database;
 mod error;
 mod files;
@@ -30,6 +31,7 @@ use crate::private;
 
 use change::{Change, Turns};
 
+pub use containers::{Claimed, ContainerRow};
 pub use database::{Database, PostgresUrl};
 pub use error::RepositoryError;
 pub use files::{
@@ -61,6 +63,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql")),
     (2, "files", include_str!("../migrations/0002_files.sql")),
     (3, "stored responses", include_str!("../migrations/0003_stored_responses.sql")),
+    (4, "containers", include_str!("../migrations/0004_containers.sql")),
     (5, "told responses", include_str!("../migrations/0005_told_responses.sql")),
 ];
 

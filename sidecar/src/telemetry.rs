@@ -65,6 +65,7 @@ pub struct Metrics {
     disagreements: Family<DisagreementLabels, Counter>,
     turns: Counter,
     code_runs: Counter,
+    containers: Family<ContainerLabels, Counter>,
     body_bytes: Gauge<u64, AtomicU64>,
     file_bytes: Family<DirectionLabels, Counter>,
     swept: Family<SweptLabels, Counter>,
@@ -111,6 +112,11 @@ struct SweptLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ContainerLabels {
+    event: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SweepLabels {
     end: &'static str,
 }
@@ -135,6 +141,9 @@ impl Metrics {
         registry.register("sidecar_turns", "Model calls made for code turns", turns.clone());
         let code_runs = Counter::default();
         registry.register("sidecar_code_runs", "Pieces of code handed to the sandbox", code_runs.clone());
+        let containers = Family::default();
+        let help = "Sandbox sessions kept between requests: kept, resumed, evicted, expired, deleted";
+        registry.register("sidecar_containers", help, containers.clone());
         let body_bytes = Gauge::default();
         registry.register("sidecar_buffered_bytes", "Bytes of request bodies held", body_bytes.clone());
         let file_bytes = Family::default();
@@ -158,6 +167,7 @@ impl Metrics {
             disagreements,
             turns,
             code_runs,
+            containers,
             body_bytes,
             file_bytes,
             swept,
@@ -194,6 +204,11 @@ impl Metrics {
     pub fn looped(&self, turns: u32, code_runs: u32) {
         self.turns.inc_by(turns.into());
         self.code_runs.inc_by(code_runs.into());
+    }
+
+    /// A session that is kept between requests came so far.
+    pub fn container(&self, event: &'static str) {
+        self.containers.get_or_create(&ContainerLabels { event }).inc();
     }
 
     /// So many bytes of request bodies are held.

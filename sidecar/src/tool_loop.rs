@@ -11,6 +11,7 @@ mod machine;
 mod memory;
 mod model_side;
 mod report;
+mod resume;
 mod session;
 mod tally;
 
@@ -36,8 +37,9 @@ use self::driver::{Driver, Sink};
 use self::files::RequestFiles;
 use self::memory::Notes;
 use self::model_side::{Call, ModelSide, read_error};
-use self::session::Session;
+use self::session::{Home, Session};
 use crate::clock::Clock;
+use crate::containers::{Claim, Containers};
 use crate::files::{Files, Staged};
 use crate::ids::IdSource;
 use crate::sandbox::Reaper;
@@ -79,6 +81,8 @@ pub struct RunRequest {
     pub named: Named,
     /// Files that its code finds in the working directory.
     pub seeds: Vec<Staged>,
+    /// The session that it goes on with, from [`Engine::resume`].
+    pub container: Option<Claim>,
     /// What was left out of it before it came here, by parameter.
     pub dropped: Vec<String>,
     /// What was decided.
@@ -96,6 +100,8 @@ pub struct Engine {
     pub models: ModelClient,
     /// Lends sandbox sessions; `None` when no sandbox is configured.
     pub reaper: Option<Reaper>,
+    /// Keeps sessions between requests; `None` where none are.
+    pub containers: Option<Containers>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Ids for what the gateway adds to answers.
@@ -202,6 +208,7 @@ impl Engine {
             show,
             settings: caller.members,
             kept: keeping.is_some(),
+            container: asked.container.as_ref().map(|claim| claim.id().to_owned()),
             model,
             request_id: asked.request_id.clone(),
             ids: Arc::clone(&self.ids),
@@ -238,11 +245,15 @@ impl Engine {
                 call: Call::None,
             },
             session: Session::new(
-                reaper,
+                Home {
+                    reaper,
+                    containers: self.containers.clone(),
+                    owner: asked.owner.clone(),
+                    claim: asked.container.take(),
+                },
                 self.tasks.clone(),
                 timeout,
                 asked.request_id.clone(),
-                asked.owner.workspace.clone(),
                 files,
                 self.limits.max_concurrent_calls,
             ),
@@ -256,6 +267,7 @@ impl Engine {
             tally: Arc::clone(&asked.tally),
             notes,
             keeping,
+            kept_until: None,
         }
     }
 
@@ -304,10 +316,6 @@ fn no_sandbox() -> Problem {
 
 /// What was decided and is not served yet is refused; nothing a caller or a policy asks for is left out in silence.
 fn check_served(run: &Run) -> Result<(), Problem> {
-    if run.container.is_some() {
-        let message = "containers are not kept between requests in this build: leave out `container`";
-        return Err(Problem::invalid(message).with_param("container"));
-    }
     if run.image.is_some() {
         let message =
             "the workspace's policy asks for a sandbox image, and this build has one for all: have it cleared";

@@ -4,6 +4,7 @@
 
 pub mod chat_completions;
 pub mod code_tool;
+pub mod container;
 pub mod conversation;
 pub mod event;
 pub mod json;

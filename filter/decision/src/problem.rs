@@ -35,6 +35,8 @@ pub enum ProblemKind {
     NotFound,
     /// 405: the route exists, the method does not.
     MethodNotAllowed,
+    /// 409: what it asks for is in use; SDKs try again by themselves.
+    Conflict,
     /// 413: over a limit named in the message.
     PayloadTooLarge,
     /// 415: a body we cannot inspect.
@@ -141,6 +143,7 @@ impl Problem {
             ProblemKind::PermissionDenied => 403,
             ProblemKind::NotFound => 404,
             ProblemKind::MethodNotAllowed => 405,
+            ProblemKind::Conflict => 409,
             ProblemKind::PayloadTooLarge => 413,
             ProblemKind::UnsupportedMediaType => 415,
             ProblemKind::RateLimited => 429,
@@ -164,11 +167,14 @@ impl Problem {
             (_, ProblemKind::PermissionDenied) => "permission_error",
             (_, ProblemKind::RateLimited) => "rate_limit_error",
             (Vocabulary::Anthropic, ProblemKind::NotFound) => "not_found_error",
+            (Vocabulary::Anthropic, ProblemKind::Conflict) => "conflict_error",
             (Vocabulary::Anthropic, ProblemKind::PayloadTooLarge) => "request_too_large",
             (Vocabulary::Anthropic, ProblemKind::Overloaded) => "overloaded_error",
             (Vocabulary::Anthropic, ProblemKind::UpstreamTimedOut) => "timeout_error",
             (Vocabulary::Anthropic, _) => "api_error",
-            (Vocabulary::OpenAi, ProblemKind::NotFound | ProblemKind::PayloadTooLarge) => "invalid_request_error",
+            (Vocabulary::OpenAi, ProblemKind::NotFound | ProblemKind::Conflict | ProblemKind::PayloadTooLarge) => {
+                "invalid_request_error"
+            }
             (Vocabulary::OpenAi, _) => "server_error",
         }
     }

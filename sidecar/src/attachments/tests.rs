@@ -61,7 +61,7 @@ impl Fixture {
         recipient: Recipient,
         inputs: &[ModelInput],
     ) -> Result<Resolved, Problem> {
-        let asked = Asked { owner: &ann(), wire, body: body.to_string().into(), recipient, inputs };
+        let asked = Asked { owner: &ann(), wire, body: body.to_string().into(), recipient, workspace: None, inputs };
         self.attachments.resolve(asked, &mut |_| Ok(())).await.map_err(|error| *error.problem)
     }
 
@@ -301,7 +301,8 @@ async fn a_body_that_names_nothing_of_ours_is_the_one_that_came() {
         ),
     ] {
         let came = Bytes::from(body.to_string());
-        let asked = Asked { owner: &ann(), wire, body: came.clone(), recipient: Recipient::Run, inputs: ALL };
+        let asked =
+            Asked { owner: &ann(), wire, body: came.clone(), recipient: Recipient::Run, workspace: None, inputs: ALL };
         let resolved = fixture.attachments.resolve(asked, &mut |_| panic!("nothing is held")).await.unwrap();
         assert_eq!(resolved.body.as_ptr(), came.as_ptr());
         assert!(resolved.seeds.is_empty() && resolved.hint.is_none());
@@ -349,6 +350,7 @@ async fn bytes_arrive_whole_and_no_more_is_held_than_there_is_room_for() {
         wire: ApiFormat::Messages,
         body: body.clone(),
         recipient: Recipient::Provider,
+        workspace: None,
         inputs: ALL,
     };
     let mut most = 0;

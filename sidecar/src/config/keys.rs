@@ -130,6 +130,8 @@ keys! {
         "With `embedded`: where the sandbox is served to other gateways by contract v1, beside `serve` or alone by `otari-sidecar sandboxd`. Unset: nowhere.";
     SANDBOX_SERVE_TOKEN_ENV: "sandbox.serve_token_env", Kind::EnvName, None,
         "Environment variable with the bearer token that callers of `sandbox.serve` must bring, at least 16 characters. A TCP address needs one; a Unix socket is open to the sidecar's own user alone.";
+    SANDBOX_ADVERTISE_URL: "sandbox.advertise_url", Kind::Url, None,
+        "The address at which the sidecar's other replicas reach `sandbox.serve`, each with the token that they share. With it any replica goes on with a container of this one's; without, only this one does.";
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
         "With `embedded`: bubblewrap, version 0.8 or newer.";
     SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),
@@ -222,6 +224,16 @@ keys! {
         "Longest time of a whole request body, however it trickles, in the filter and again at the sidecar. Uploads have `files.upload_deadline_ms`; Envoy ends any request at the longer of the two.";
     HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
+    CONTAINERS_IDLE_SECONDS: "containers.idle_seconds", Kind::Integer(0, 604_800), Some("600"),
+        "How long a sandbox session is kept for its caller's next request (`container`), counted from the end of the last one. A sandbox that keeps its sessions for less has the say. 0 keeps none.";
+    CONTAINERS_LIFETIME_SECONDS: "containers.lifetime_seconds", Kind::Integer(1, 604_800), Some("3600"),
+        "How long a session is kept in all, however it is used. Likewise.";
+    CONTAINERS_BUSY_WAIT_SECONDS: "containers.busy_wait_seconds", Kind::Integer(0, 600), Some("10"),
+        "How long a request waits for a container that another request is using, before it is answered 409.";
+    CONTAINERS_MAX_KEPT: "containers.max_kept", Kind::Integer(1, 4096), None,
+        "Sessions that this sidecar keeps at once; the one that stood unused longest gives way, as it does to a run that finds no room. Unset: `sandbox.max_sessions`.";
+    CONTAINERS_MAX_KEPT_PER_WORKSPACE: "containers.max_kept_per_workspace", Kind::Integer(1, 4096), None,
+        "Of them, those of one workspace. Unset: as many as it may have of `sandbox.max_sessions_per_workspace`, or `containers.max_kept` if that is less.";
     RESPONSES_RETENTION_HOURS: "responses.retention_hours", Kind::Integer(0, 876_000), Some("720"),
         "How long callers of the Responses wire can go on from an answer given here by its id (`previous_response_id`, `item_reference`), unless they send `store: false`. 0 keeps none.";
     RESPONSES_MAX_BYTES: "responses.max_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),

@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
 use super::{
-    Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, Secret, ServeConfig, files,
-    keys, models, sandbox, tool_loop,
+    Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, Secret, ServeConfig,
+    containers, files, keys, models, sandbox, tool_loop,
 };
 use crate::repository::Database;
 use crate::stored::StoredLimits;
@@ -49,6 +49,8 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
     let providers = models::read_providers(reader);
     let models = models::read_models(reader, &providers);
     let identity = read_identity(reader);
+    let sandbox = sandbox::read(reader, &data_dir, &identity);
+    let tool_loop = tool_loop::read(reader);
     Config {
         listen: reader.address(&keys::LISTEN),
         database: read_database(reader, &data_dir),
@@ -62,8 +64,9 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         providers,
         models,
         policy: read_policy(reader),
-        sandbox: sandbox::read(reader, &data_dir, &identity),
-        tool_loop: tool_loop::read(reader),
+        containers: containers::read(reader, &sandbox, &tool_loop),
+        sandbox,
+        tool_loop,
         stored: StoredLimits {
             retention: Duration::from_hours(reader.integer(&keys::RESPONSES_RETENTION_HOURS)),
             max_bytes: reader.size(&keys::RESPONSES_MAX_BYTES),

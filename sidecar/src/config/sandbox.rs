@@ -45,11 +45,12 @@ pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path, identity: &Identity
         answer_bytes: reader.size(&keys::SANDBOX_MAX_ANSWER_BYTES),
     };
     SandboxConfig {
+        max_sessions: embedded.limits.sessions,
         backend: match backend {
             "http" => SandboxBackendConfig::Http(HttpSettings {
                 url: url.unwrap_or_default(),
                 token: token.map(|token| token.expose().to_owned()),
-                limits,
+                limits: limits.clone(),
             }),
             "none" => SandboxBackendConfig::None,
             _ => SandboxBackendConfig::Embedded(Box::new(embedded)),
@@ -58,6 +59,7 @@ pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path, identity: &Identity
         max_sessions_per_workspace: read_share(reader, identity),
         allowed_images: read_images(reader),
         serve: read_serve(reader, backend),
+        http: limits,
     }
 }
 
@@ -81,7 +83,13 @@ fn read_serve(reader: &mut Reader<'_>, backend: &str) -> Option<ServeConfig> {
         let fix = format!("let the variable hold {STRONG}");
         reader.problem(keys::SANDBOX_SERVE_TOKEN_ENV.path, HIDDEN, fix);
     }
-    Some(ServeConfig { address: address?, token })
+    let advertise_url = reader.url(&keys::SANDBOX_ADVERTISE_URL);
+    if advertise_url.is_some() && !(names_token && reader.is_set(&keys::SANDBOX_SERVE)) {
+        let fix = "nobody would be let in there: set sandbox.serve and sandbox.serve_token_env, the same token in all \
+                   replicas, or take it out";
+        reader.problem(keys::SANDBOX_ADVERTISE_URL.path, "", fix);
+    }
+    Some(ServeConfig { address: address?, token, advertise_url })
 }
 
 fn read_share(reader: &mut Reader<'_>, identity: &IdentityConfig) -> usize {

@@ -226,16 +226,16 @@ models:
             models[2]: this rule never counts: models[0] matches every model; move it above that
             models[2].match: write a model's name; `*` stands for any text
             models[2].wires: `a list`: write a list with some of messages, chat_completions, responses
+            sandbox.token_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
+            sandbox.url: write the address of the contract-v1 server
+            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
+            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
             listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
             database_url: `(hidden)`: write sqlite, or the URL of a PostgreSQL database, as in postgres://user:password@host:5432/name
             max_body_bytes: `12`: write a whole number from 1024 to 1073741824
             code_execution_executor: `me`: write one of auto, otari, provider
             explain: `maybe`: write true or false
             policy.static_pins.team: `everybody`: write `auto`, `otari` or `provider`
-            sandbox.token_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
-            sandbox.url: write the address of the contract-v1 server
-            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
-            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
             OTARI_LOG_FORMAT: `xml`: write one of text, json
             OTARI_BOOTSTRAP_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks and commas
             OTARI_MASTER_KEY: `(hidden)`: choose at least 16 visible ASCII characters without blanks and commas
@@ -274,13 +274,13 @@ hop_secret_env: HOP
     check(
         text,
         &[],
-        expect![[r"
+        expect![[r#"
             identity.user_header: means nothing with mode none: take it out, or write mode: header
-            hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
             sandbox.url: means nothing with backend none: take it out, or write backend: http
+            hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
             identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
             http.max_buffered_bytes: `65536`: a body of max_body_bytes would never fit: write at least as much here, or less there
-        "]],
+        "#]],
     );
     let mesh = r#"
 model_url: http://mesh:8080
@@ -309,6 +309,16 @@ models: [{match: "a", provider: own}, {match: "b", provider: own, upstream_model
     "]],
     );
     check("identity: {mode: header, user_header: x-user, workspace_header: x-team}", &[], expect![[""]]);
+    check(
+        "containers: {idle_seconds: 10, lifetime_seconds: 5, max_kept: 2, max_kept_per_workspace: 3}\n\
+         sandbox: {serve: unix:/tmp/served.sock, advertise_url: \"http://replica:1\"}",
+        &[],
+        expect![[r"
+            sandbox.advertise_url: nobody would be let in there: set sandbox.serve and sandbox.serve_token_env, the same token in all replicas, or take it out
+            containers.idle_seconds: `10`: write no more than containers.lifetime_seconds, or more there
+            containers.max_kept_per_workspace: `3`: write no more than containers.max_kept, or more there
+        "]],
+    );
 }
 
 #[test]

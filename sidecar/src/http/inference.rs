@@ -78,7 +78,7 @@ pub(super) async fn serve(
 
 fn no_such_path(endpoint: Endpoint) -> Refusal {
     let text = match endpoint {
-        Endpoint::Files => "there is no such path under `files`, and containers are not served yet",
+        Endpoint::Files => "there is no such path under `files` or `containers`",
         _ => "there is no such path",
     };
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
@@ -240,7 +240,7 @@ async fn relay(
         Payload::Held(Fetched { bytes, share }) => {
             let edited = edited(bytes, forward)?;
             let body = Fetched { bytes: edited.body, share };
-            let given = give(services, forward, body, named.is_some(), Recipient::Provider).await?;
+            let given = give(services, forward, body, named.is_some(), Recipient::Provider, None).await?;
             let all: Vec<String> = edited.dropped.into_iter().chain(given.dropped).collect();
             dropped = (!all.is_empty()).then(|| all.join(", "));
             (given.body.bytes.into(), Some(given.body.share))
@@ -305,7 +305,14 @@ async fn code_turn(
         // Kept with the ids: whoever goes on from this answer gets the files again, not what was made of them here.
         named.input = responses::stored::input(&body.bytes);
     }
-    let Given { body, seeds, hint, dropped } = give(services, forward, body, grown, Recipient::Run).await?;
+    // A run is decided for somebody; nobody is the tenant of no name.
+    let nobody = || Identity { user: String::new(), workspace: String::new() };
+    let owner = forward.identity.clone().unwrap_or_else(nobody);
+    // Before its files, whose names depend on what is there; whoever leaves from here on gives it back.
+    let container = services.engine.resume(&owner, format, &body.bytes, &run).await;
+    let container = container.map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))?;
+    let Given { body, seeds, hint, dropped } =
+        give(services, forward, body, grown, Recipient::Run, container.as_ref()).await?;
     let hints = [run.purpose_hint.take(), hint];
     run.purpose_hint = hints.into_iter().flatten().reduce(|one, other| format!("{one}\n{other}"));
     // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.
@@ -313,8 +320,7 @@ async fn code_turn(
     run.exec_timeout_s = run.exec_timeout_s.min(services.exec_timeout_s);
     let asked = RunRequest {
         request_id: caller.request_id.to_string(),
-        // A run is decided for somebody; nobody is the tenant of no name.
-        owner: forward.identity.clone().unwrap_or_else(|| Identity { user: String::new(), workspace: String::new() }),
+        owner,
         caller: format,
         model_wires: model.map_or_else(|| vec![format], |model| model.wires.clone()),
         provider: model.map(|model| model.provider.clone()).unwrap_or_default(),
@@ -324,6 +330,7 @@ async fn code_turn(
         body: body.bytes,
         named,
         seeds,
+        container,
         dropped,
         run,
         stream: forward.request.stream,

@@ -57,10 +57,16 @@ impl Repository {
         Ok(rows.into_iter().map(Workspace::from).collect())
     }
 
-    /// Removes a workspace with its keys and its policy, and takes its files out of sight. `false` if there was none.
+    /// Removes a workspace with its keys and its policy, and takes its files and containers out of sight. `false` if there
+    /// was none.
     pub async fn delete_workspace(&self, id: &str) -> Result<bool, RepositoryError> {
         let mut change = self.begin_change().await?;
         self.delete_files_of_workspace(&mut change, id).await?;
+        // The sweep finds them, and ends their sessions.
+        sqlx::query("UPDATE containers SET expires_at_ms = 0, ends_at_ms = 0 WHERE workspace_id = $1")
+            .bind(id)
+            .execute(&mut *change)
+            .await?;
         let done = sqlx::query("DELETE FROM workspaces WHERE id = $1").bind(id).execute(&mut *change).await?;
         change.commit().await?;
         Ok(done.rows_affected() == 1)

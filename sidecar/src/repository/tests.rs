@@ -172,4 +172,5 @@ async fn no_two_contents_ever_get_one_version(kind: Kind) {
     }
 }
 
+mod containers;
 mod responses;

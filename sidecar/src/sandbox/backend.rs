@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 
 use super::{EditorReport, FileContent, FileSource, Listing, SandboxError, ToolInput, WorkspacePath};
 
@@ -121,6 +122,8 @@ pub struct ExecutionRequest {
     pub timeout: Duration,
     /// Id of the call, for the backend's own records.
     pub call_id: String,
+    /// Ends the call as its deadline would, for a session that is to go on. Backends that cannot heed it let it run.
+    pub stop: CancellationToken,
 }
 
 /// What an execution did. A failing program is one of these too.

@@ -1,11 +1,12 @@
 //! A session on loan to one request, given back whatever happens to that request.
 //!
-//! INVARIANT: a session that was created is destroyed exactly once, by the reaper, also when the request is dropped; until
-//! it is destroyed it counts for its workspace.
+//! INVARIANT: a session that was created here is destroyed exactly once, by the reaper or by [`Lease::end`], also when the
+//! request is dropped; until it is destroyed it counts for its workspace. One that was taken over is destroyed only by
+//! [`Lease::end`], and counts where it was created.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
@@ -29,20 +30,28 @@ pub struct Reaper {
     shares: Shares,
 }
 
-/// A session on loan. Dropping it hands the session to the [`Reaper`].
+/// A session on loan. Dropping it hands the session to the [`Reaper`], unless it was taken over.
 #[derive(Debug)]
 pub struct Lease {
     granted: SessionGrant,
-    /// Goes with the session to be destroyed.
-    seat: Option<Seat>,
-    reaper: Reaper,
+    backend: Arc<dyn SandboxBackend>,
+    since: Instant,
+    /// Goes with the session to be destroyed; `None` when that is done, or is not this lease's to do.
+    held: Mutex<Option<Held>>,
+}
+
+/// What a lease owes.
+#[derive(Debug)]
+struct Held {
+    seat: Seat,
+    returned: mpsc::UnboundedSender<Used>,
 }
 
 /// A session to be destroyed.
 #[derive(Debug)]
 struct Used {
     session: SessionId,
-    seat: Option<Seat>,
+    seat: Seat,
 }
 
 /// How many sessions each workspace has, of those it may have.
@@ -88,7 +97,14 @@ impl Reaper {
     pub async fn lease(&self, spec: &SessionSpec) -> Result<Lease, SandboxError> {
         let seat = self.shares.seat(&spec.workspace)?;
         let granted = self.backend.create_session(spec).await?;
-        Ok(Lease { granted, seat: Some(seat), reaper: self.clone() })
+        let held = Held { seat, returned: self.returned.clone() };
+        Ok(Lease { granted, backend: Arc::clone(&self.backend), since: Instant::now(), held: Mutex::new(Some(held)) })
+    }
+
+    /// Whether a workspace has as many sessions as it may.
+    pub fn is_full(&self, workspace: &str) -> bool {
+        let taken = self.shares.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get(workspace).is_some_and(|has| *has >= self.shares.max_per_workspace)
     }
 
     /// The backend behind the leases.
@@ -98,6 +114,30 @@ impl Reaper {
 }
 
 impl Lease {
+    /// A session that somebody else created, at whichever backend: dropping this leaves it as it is.
+    pub fn taken_over(backend: Arc<dyn SandboxBackend>, granted: SessionGrant) -> Self {
+        Self { granted, backend, since: Instant::now(), held: Mutex::default() }
+    }
+
+    /// Destroys the session, and waits for that. Nothing may use it any more.
+    pub async fn end(&self) -> Result<(), SandboxError> {
+        // Dropped halfway, the rest of it has nobody to do it but the backend's own idle timeout.
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let ended = self.backend.destroy_session(&self.granted.id).await;
+        drop(held);
+        ended
+    }
+
+    /// Leaves the session as it is: from now on it is its backend's alone.
+    pub fn let_go(&self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// How long ago the session was lent.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// The session, and how long it lives if nobody ends it.
     pub fn granted(&self) -> &SessionGrant {
         &self.granted
@@ -106,24 +146,24 @@ impl Lease {
     /// Runs calls in the leased session that do not need each other: a result for each, in their order.
     pub async fn execute(&self, requests: &[ExecutionRequest]) -> Vec<Result<ExecutionResult, SandboxError>> {
         match requests {
-            [request] => vec![self.reaper.backend.execute(&self.granted.id, request).await],
-            _ => self.reaper.backend.execute_together(&self.granted.id, requests).await,
+            [request] => vec![self.backend.execute(&self.granted.id, request).await],
+            _ => self.backend.execute_together(&self.granted.id, requests).await,
         }
     }
 
     /// Puts a file of `size` bytes into the leased session.
     pub async fn put_file(&self, path: &WorkspacePath, size: u64, source: FileSource) -> Result<(), SandboxError> {
-        self.reaper.backend.put_file(&self.granted.id, path, size, source).await
+        self.backend.put_file(&self.granted.id, path, size, source).await
     }
 
     /// Tells what files the leased session has.
     pub async fn list_files(&self) -> Result<Listing, SandboxError> {
-        self.reaper.backend.list_files(&self.granted.id).await
+        self.backend.list_files(&self.granted.id).await
     }
 
     /// Reads a file of the leased session, if it has no more than `max_bytes`.
     pub async fn get_file(&self, path: &WorkspacePath, max_bytes: u64) -> Result<FileContent, SandboxError> {
-        self.reaper.backend.get_file(&self.granted.id, path, max_bytes).await
+        self.backend.get_file(&self.granted.id, path, max_bytes).await
     }
 }
 
@@ -154,8 +194,11 @@ impl Drop for Seat {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // The receiver lives as long as the app; if it is gone the process is ending and the backend clears itself.
-        drop(self.reaper.returned.send(Used { session: self.granted.id.clone(), seat: self.seat.take() }));
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Held { seat, returned }) = held {
+            // The receiver lives as long as the app; if it is gone the process is ending and the backend clears itself.
+            drop(returned.send(Used { session: self.granted.id.clone(), seat }));
+        }
     }
 }
 
@@ -167,7 +210,7 @@ mod tests {
     use futures_util::FutureExt;
     use futures_util::future::BoxFuture;
 
-    use super::Reaper;
+    use super::{Lease, Reaper};
     use crate::sandbox::{
         Capability, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionGrant, SessionId,
         SessionSpec,
@@ -247,5 +290,23 @@ mod tests {
         drop((others, third));
         assert!((&mut task).now_or_never().is_none());
         assert_eq!(reaper.shares.taken.lock().unwrap().len(), 1, "only who has sessions is remembered");
+    }
+
+    #[tokio::test]
+    async fn a_session_that_was_ended_is_not_ended_again_and_one_taken_over_stays() {
+        let backend = Arc::new(Counter::default());
+        let (reaper, task) = Reaper::new(Arc::clone(&backend) as Arc<dyn SandboxBackend>, 1);
+        let first = reaper.lease(&SessionSpec::default()).await.unwrap();
+        assert!(reaper.is_full(""));
+        assert!(first.end().await.is_err(), "this backend says no, and is asked once");
+        assert!(!reaper.is_full(""));
+        let second = reaper.lease(&SessionSpec::default()).await.unwrap();
+        drop(Lease::taken_over(Arc::clone(reaper.backend()), second.granted().clone()));
+        drop((first, reaper));
+        let alive = backend.alive.lock().unwrap().len();
+        assert_eq!(alive, 1);
+        drop(second);
+        task.await;
+        assert!(backend.alive.lock().unwrap().is_empty());
     }
 }

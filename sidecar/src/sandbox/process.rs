@@ -206,7 +206,7 @@ impl ProcessSandbox {
     async fn run(&self, id: &SessionId, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
         self.check(request)?;
         let visit = self.sessions.enter(id)?;
-        let results = visit.session.execute(&Work::of(&request.input), request.timeout).await?;
+        let results = visit.session.execute(&Work::of(&request.input), request.timeout, &request.stop).await?;
         results.into_iter().next().ok_or(SandboxError::UnknownSession)
     }
 
@@ -222,8 +222,10 @@ impl ProcessSandbox {
             return stream::iter(requests).then(|request| self.run(id, request)).collect().await;
         };
         let timeout = sound().map(|request| request.timeout).max().unwrap_or_default();
+        // Whoever runs calls together stops them together.
+        let stop = sound().map(|request| request.stop.clone()).next().unwrap_or_default();
         let ran = match self.sessions.enter(id) {
-            Ok(visit) => visit.session.execute(&work, timeout).await,
+            Ok(visit) => visit.session.execute(&work, timeout, &stop).await,
             Err(error) => Err(error),
         };
         let (mut results, mut error) = match ran {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use decision::problem::{Origin, Problem, ProblemKind};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
@@ -44,6 +45,8 @@ pub(super) struct Driver {
     pub(super) notes: Option<Notes>,
     /// Where the answer is kept.
     pub(super) keeping: Option<Keeping>,
+    /// Until when the session is kept, once that is told and until it is done.
+    pub(super) kept_until: Option<Timestamp>,
 }
 
 /// Where the client's bytes go.
@@ -96,6 +99,10 @@ impl Driver {
         tokio::pin!(quiet);
         self.answered(first)?;
         loop {
+            if let (Some(until), Some(id)) = (self.kept_until.take(), self.writer.container()) {
+                // Before the client hears of the end, too.
+                self.session.keep(id.to_owned(), until).await;
+            }
             if self.finished
                 && let (Some(keeping), Some(answer)) = (self.keeping.take(), self.writer.kept())
             {
@@ -231,6 +238,10 @@ impl Driver {
             }
             Output::CancelTools => self.session.cancel(),
             Output::Finish(ended) => {
+                self.kept_until = self.session.kept_until(self.writer.container().is_some());
+                if let Some(until) = self.kept_until {
+                    self.writer.container_expires(until);
+                }
                 self.writer.finish(ended);
                 self.finished = true;
                 if let Some(notes) = self.notes.take() {

@@ -35,7 +35,7 @@ struct Shared {
 
 /// A session with its files in place.
 pub(super) struct Furnished {
-    lease: Lease,
+    lease: Arc<Lease>,
     shared: RequestFiles,
     ledger: tokio::sync::Mutex<Ledger>,
 }
@@ -52,8 +52,8 @@ impl RequestFiles {
         Self(Arc::new(Shared { files, owner, seeds, timeout, image_bytes: Mutex::new(image_bytes) }))
     }
 
-    /// Puts the files into a session that has run nothing yet. On an error the session is given back.
-    pub(super) async fn furnish(self, lease: Lease) -> Result<Furnished, SeedError> {
+    /// Puts the files into a session in which nothing of this request has run yet. On an error the session is given back.
+    pub(super) async fn furnish(self, lease: Arc<Lease>) -> Result<Furnished, SeedError> {
         let Shared { files, seeds, timeout, .. } = &*self.0;
         let ledger = match (files, seeds.first()) {
             (Some(files), _) => {
@@ -83,6 +83,11 @@ impl Shared {
 }
 
 impl Furnished {
+    /// The session.
+    pub(super) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
     /// Runs calls that do not need each other: a result for each, in their order.
     pub(super) async fn execute(&self, requests: &[ExecutionRequest]) -> Vec<Result<ExecutionResult, SandboxError>> {
         self.lease.execute(requests).await

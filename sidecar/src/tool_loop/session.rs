@@ -3,18 +3,24 @@
 //!
 //! INVARIANT: a call begins when all before it are over, but for neighbours that may overlap, of which so many begin
 //! together as the sandbox and the limit allow. Dropping this stops the code and gives the session back, also one that is
-//! only now being opened.
+//! only now being opened. One that an earlier request left, and that is still good, is given back to be gone on with; any
+//! other is destroyed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use decision::identity::Identity;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::files::{Furnished, RequestFiles, SeedError};
+use super::report::KILLED;
+use crate::containers::{Claim, Containers};
 use crate::sandbox::{
     EditorCommand, EditorReport, ExecutionRequest, ExecutionResult, Lease, Reaper, SandboxError, SessionSpec,
     ToolInput, ViewRange,
@@ -22,9 +28,20 @@ use crate::sandbox::{
 use crate::wire::code_tool::CodeInput;
 use crate::wire::event::CodeFiles;
 
+/// Where a request's session comes from, and where it goes.
+pub(super) struct Home {
+    pub(super) reaper: Reaper,
+    /// Keeps sessions between requests.
+    pub(super) containers: Option<Containers>,
+    /// Whose request it is.
+    pub(super) owner: Identity,
+    /// The session that the request goes on with.
+    pub(super) claim: Option<Claim>,
+}
+
 /// One request's sandbox.
 pub(super) struct Session {
-    reaper: Reaper,
+    home: Home,
     tasks: TaskTracker,
     timeout: Duration,
     request_id: String,
@@ -41,6 +58,8 @@ pub(super) struct Session {
     running: Option<BoxFuture<'static, Vec<Finished>>>,
     /// Calls that are over and were not told yet.
     finished: VecDeque<Finished>,
+    /// Ends the calls that run, for a session that is to go on.
+    stop: CancellationToken,
 }
 
 /// A call that is over.
@@ -73,17 +92,17 @@ pub(super) enum Happened {
 
 impl Session {
     pub(super) fn new(
-        reaper: Reaper,
+        home: Home,
         tasks: TaskTracker,
         timeout: Duration,
         request_id: String,
-        workspace: String,
         files: RequestFiles,
         max_together: usize,
     ) -> Self {
+        let workspace = home.owner.workspace.clone();
         Self {
-            max_together: max_together.min(reaper.backend().max_concurrent_calls()),
-            reaper,
+            max_together: max_together.min(home.reaper.backend().max_concurrent_calls()),
+            home,
             tasks,
             timeout,
             request_id,
@@ -95,13 +114,17 @@ impl Session {
             full: false,
             running: None,
             finished: VecDeque::new(),
+            stop: CancellationToken::new(),
         }
     }
 
     /// There will be a call: opens a session unless there is one. One lost meanwhile is replaced by a fresh one.
     pub(super) fn prepare(&mut self) {
         if matches!(self.state, State::None) {
-            self.state = State::Opening(lease(&self.reaper, &self.tasks, &self.spec));
+            self.state = match &self.home.claim {
+                Some(claim) => State::Furnishing(self.files.clone().furnish(Arc::clone(claim.lease())).boxed()),
+                None => State::Opening(lease(&self.home, &self.tasks, &self.spec)),
+            };
         }
     }
 
@@ -116,11 +139,43 @@ impl Session {
         self.has_run
     }
 
-    /// Stops what runs, forgets what waits.
+    /// Until when the session will be kept if the request ends now; `None` if it will not be. `is_shown`: its owner knows
+    /// what to call it.
+    pub(super) fn kept_until(&self, is_shown: bool) -> Option<Timestamp> {
+        if let Some(claim) = &self.home.claim {
+            return claim.expiry();
+        }
+        let containers = self.home.containers.as_ref().filter(|_| is_shown && self.has_run)?;
+        match &self.state {
+            State::Open(session) => containers.expiry(&self.home.owner, session.lease()),
+            State::Opening(_) | State::Furnishing(_) | State::None => None,
+        }
+    }
+
+    /// Keeps the session at the regular end of the request, as [`Self::kept_until`] said.
+    pub(super) async fn keep(&mut self, id: String, until: Timestamp) {
+        if let Some(claim) = self.home.claim.take() {
+            claim.release(until).await;
+        } else if let (Some(containers), State::Open(session)) = (&self.home.containers, &self.state) {
+            containers.keep(&self.home.owner, id, Arc::clone(session.lease()), until).await;
+        }
+    }
+
+    /// Stops what runs, forgets what waits. No call comes after that.
     pub(super) fn cancel(&mut self) {
         self.waiting.clear();
         self.finished.clear();
-        self.running = None;
+        let running = self.running.take();
+        if let Some(claim) = self.home.claim.take() {
+            self.stop.cancel();
+            let rest = async {
+                match running {
+                    Some(running) => running.await.iter().all(Finished::is_survived),
+                    None => true,
+                }
+            };
+            claim.leave(rest.boxed());
+        }
         self.state = State::None;
     }
 
@@ -130,7 +185,10 @@ impl Session {
             if let State::Opening(opening) = &mut self.state {
                 let opened = opening.await.unwrap_or(Err(SandboxError::UnknownSession));
                 match opened {
-                    Ok(lease) => self.state = State::Furnishing(self.files.clone().furnish(lease).boxed()),
+                    Ok(lease) => {
+                        let furnishing = self.files.clone().furnish(Arc::new(lease));
+                        self.state = State::Furnishing(furnishing.boxed());
+                    }
                     Err(error) => {
                         self.state = State::None;
                         self.full = matches!(error, SandboxError::AtCapacity { .. });
@@ -155,6 +213,9 @@ impl Session {
                 self.running = None;
                 if self.finished.iter().any(|finished| loses_session(&finished.result)) {
                     self.state = State::None;
+                    if let Some(claim) = self.home.claim.take() {
+                        claim.leave(std::future::ready(false).boxed());
+                    }
                     if !self.waiting.is_empty() {
                         self.prepare();
                     }
@@ -187,7 +248,7 @@ impl Session {
     fn execution(&self, session: Arc<Furnished>, calls: Vec<(usize, ToolInput)>) -> BoxFuture<'static, Vec<Finished>> {
         let request = |(call, input)| {
             let call_id = format!("{}-{call}", self.request_id);
-            (call, ExecutionRequest { input, timeout: self.timeout, call_id })
+            (call, ExecutionRequest { input, timeout: self.timeout, call_id, stop: self.stop.clone() })
         };
         let (calls, requests): (Vec<usize>, Vec<ExecutionRequest>) = calls.into_iter().map(request).unzip();
         async move {
@@ -195,8 +256,12 @@ impl Session {
             let mut finished = Vec::with_capacity(requests.len());
             for ((call, request), result) in calls.into_iter().zip(requests).zip(results) {
                 let files = match &result {
-                    // What several wrote while they ran together is told with the first of them.
-                    Ok(result) if may_have_written(&request.input, result) => session.collect(&result.files).await,
+                    // What several wrote while they ran together is told with the first of them. A request that is cut off
+                    // is told of no files.
+                    Ok(result) if may_have_written(&request.input, result) => {
+                        let collected = request.stop.run_until_cancelled(session.collect(&result.files)).await;
+                        collected.unwrap_or_default()
+                    }
                     // Whatever is there by now, the next call that can tell of it will find it.
                     _ => CodeFiles::default(),
                 };
@@ -205,6 +270,19 @@ impl Session {
             finished
         }
         .boxed()
+    }
+}
+
+impl Finished {
+    /// Whether the session has what it had before, and what the call made of it.
+    fn is_survived(&self) -> bool {
+        self.result.as_ref().is_ok_and(|result| result.return_code != KILLED)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.cancel();
     }
 }
 
@@ -248,12 +326,17 @@ fn tool_input(input: CodeInput) -> ToolInput {
 }
 
 /// Opens a session in a task of its own: half-made sessions must not be dropped, only finished ones are given back.
-fn lease(reaper: &Reaper, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Receiver<Result<Lease, SandboxError>> {
+fn lease(home: &Home, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Receiver<Result<Lease, SandboxError>> {
     let (opened, receiver) = oneshot::channel();
-    let (reaper, spec) = (reaper.clone(), spec.clone());
+    let (reaper, containers, spec) = (home.reaper.clone(), home.containers.clone(), spec.clone());
     tasks.spawn(async move {
+        let lease = match &containers {
+            // Those that are kept give way.
+            Some(containers) => containers.lease(&spec).await,
+            None => reaper.lease(&spec).await,
+        };
         // Nobody waits any more: the lease in the refused message is dropped, which gives the session back.
-        drop(opened.send(reaper.lease(&spec).await));
+        drop(opened.send(lease));
     });
     receiver
 }

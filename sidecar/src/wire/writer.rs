@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use decision::problem::Problem;
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::chat_completions::ChatWriter;
@@ -42,6 +43,8 @@ pub struct WriterOptions {
     pub settings: Map<String, Value>,
     /// Somebody keeps the answer; for the wire whose answers say so.
     pub kept: bool,
+    /// The container that the run goes on with; without, one is named when code begins.
+    pub container: Option<String>,
     /// Model name the caller asked for.
     pub model: String,
     /// For errors.
@@ -79,6 +82,22 @@ impl ClientWriter {
                 writer.write(event);
                 Ok(())
             }
+        }
+    }
+
+    /// The container that the client is told of, by now.
+    pub fn container(&self) -> Option<&str> {
+        match self {
+            Self::Messages(writer) => writer.container(),
+            Self::ChatCompletions(_) => None,
+            Self::Responses(writer) => writer.container(),
+        }
+    }
+
+    /// Until when it is kept; for the wire whose answers say so. Without, it ends with the answer.
+    pub fn container_expires(&mut self, at: Timestamp) {
+        if let Self::Messages(writer) = self {
+            writer.container_expires(at);
         }
     }
 

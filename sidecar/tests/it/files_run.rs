@@ -68,6 +68,7 @@ async fn engine(data: &Path, model: &Path, files: Files, tasks: TaskTracker) -> 
     Arc::new(Engine {
         models: ModelClient::new(ModelTarget::Unix(model.to_owned()), config.upstream).unwrap(),
         reaper: Some(reaper),
+        containers: None,
         clock: Arc::new(SystemClock),
         ids: Arc::new(SystemIds),
         limits: config.tool_loop,
@@ -100,6 +101,7 @@ fn asked(seeds: Vec<Staged>) -> RunRequest {
         body: body.to_string().into(),
         named: Named::default(),
         seeds,
+        container: None,
         dropped: Vec::new(),
         run: Run {
             dialect: Dialect::Native,

@@ -29,6 +29,7 @@ use sidecar::sandbox::{
     EditorCommand, ExecutionRequest, ExecutionResult, SandboxBackend, SandboxError, SessionId, SessionSpec, ToolInput,
 };
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -70,7 +71,7 @@ async fn start() -> Place {
 }
 
 fn request_of(input: ToolInput, timeout: Duration) -> ExecutionRequest {
-    ExecutionRequest { input, timeout, call_id: "call".to_owned() }
+    ExecutionRequest { input, timeout, call_id: "call".to_owned(), stop: CancellationToken::new() }
 }
 
 fn request(code: &str, timeout: Duration) -> ExecutionRequest {

@@ -8,6 +8,7 @@ mod attachments;
 mod bodies;
 mod chat;
 mod code_turn;
+mod containers;
 mod failures;
 mod files;
 mod filter;

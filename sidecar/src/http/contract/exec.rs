@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
 use super::call::Call;
 use super::failure::Failure;
@@ -72,7 +73,12 @@ pub(super) async fn execute(contract: &Contract, id: &SessionId, request: Reques
     let longest = limits.wall.as_secs();
     let granted = call.timeout_s.map_or(longest, |asked| asked.min(longest));
     let call_id = call.id.unwrap_or_else(|| contract.ids.mint(ids::SERVER_TOOL_USE));
-    let request = ExecutionRequest { input: call.input, timeout: Duration::from_secs(granted), call_id };
+    let request = ExecutionRequest {
+        input: call.input,
+        timeout: Duration::from_secs(granted),
+        call_id,
+        stop: CancellationToken::new(),
+    };
     let begun = Instant::now();
     let result = contract.sandbox.execute(id, &request).await?;
     let call_id = &request.call_id;

@@ -2,12 +2,15 @@
 
 use decision::config::ModelInput;
 use decision::exchange::Forward;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 
 use super::super::fetch::Fetched;
 use super::super::{Refusal, Services};
 use super::undecided;
-use crate::attachments::{Asked, AttachmentError, Recipient, Resolved};
-use crate::files::Staged;
+use crate::attachments::{Asked, AttachmentError, Recipient, Resolved, Workspace};
+use crate::containers::Claim;
+use crate::files::{FileRecord, Staged};
 
 /// In a mesh, of a model that our table does not have: the caller is taken at its word about what it takes.
 const ALL_INPUTS: &[ModelInput] = &[ModelInput::Text, ModelInput::Image, ModelInput::Pdf];
@@ -25,13 +28,25 @@ pub(super) struct Given {
     pub(super) dropped: Vec<String>,
 }
 
+impl Workspace for Claim {
+    fn has(&self, name: &str) -> bool {
+        Self::has(self, name)
+    }
+
+    fn holds<'a>(&'a self, name: &'a str, file: &'a FileRecord) -> BoxFuture<'a, bool> {
+        Self::holds(self, name, file.size_bytes, &file.sha256).boxed()
+    }
+}
+
 /// Gives a request the files it names. `grown`: history was put into its body, which may name some too.
+/// `container`: what a run goes on with.
 pub(super) async fn give(
     services: &Services,
     forward: &Forward,
     body: Fetched,
     grown: bool,
     recipient: Recipient,
+    container: Option<&Claim>,
 ) -> Result<Given, Refusal> {
     let Some(wire) = forward.format.filter(|_| grown || forward.request.own_file_ids) else {
         return Ok(Given { body, seeds: Vec::new(), hint: None, dropped: Vec::new() });
@@ -40,7 +55,8 @@ pub(super) async fn give(
     let owner = forward.identity.as_ref().ok_or_else(undecided)?;
     let Fetched { bytes, mut share } = body;
     let inputs = forward.model.as_ref().map_or(ALL_INPUTS, |model| &model.inputs);
-    let asked = Asked { owner, wire, body: bytes, recipient, inputs };
+    let workspace = container.map(|claim| claim as &dyn Workspace);
+    let asked = Asked { owner, wire, body: bytes, recipient, workspace, inputs };
     let resolved = services.attachments.resolve(asked, &mut |bytes| share.grow(bytes)).await;
     let Resolved { body, seeds, hint, dropped } = resolved.map_err(|error| refused(error, forward))?;
     Ok(Given { body: Fetched { bytes: body, share }, seeds, hint, dropped })

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::Tier;
 use super::control::{Control, ControlFault, Done};
@@ -157,13 +158,19 @@ impl Interpreter {
         self.guard.struck()
     }
 
-    /// Runs one call, or several side by side. Gives the interpreter back if it can take another.
-    pub(super) async fn run(mut self, work: &Work<'_>, budget: Duration) -> (Ran, Option<Self>) {
+    /// Runs one call, or several side by side, until their budget is spent or they are told to stop. Gives the interpreter
+    /// back if it can take another.
+    pub(super) async fn run(
+        mut self,
+        work: &Work<'_>,
+        budget: Duration,
+        stop: &CancellationToken,
+    ) -> (Ran, Option<Self>) {
         let mut printed: Vec<_> = (0..work.calls()).map(|_| Printed::new(self.output_bytes)).collect();
         let mut buffer = Pipes::buffer();
         self.guard.call_begins();
         freeze::thaw(self.killer.init.pid());
-        let ending = self.call(work, budget, &mut printed, &mut buffer).await;
+        let ending = self.call(work, (budget, stop), &mut printed, &mut buffer).await;
         let ending = self.settle(ending).await;
         let kept = matches!(ending, Ending::Finished(_) | Ending::Interrupted(_));
         self.pipes.drain(&mut printed, &mut buffer);
@@ -180,7 +187,13 @@ impl Interpreter {
         Ok(id)
     }
 
-    async fn call(&mut self, work: &Work<'_>, budget: Duration, printed: &mut [Printed], buffer: &mut [u8]) -> Ending {
+    async fn call(
+        &mut self,
+        work: &Work<'_>,
+        (budget, stop): (Duration, &CancellationToken),
+        printed: &mut [Printed],
+        buffer: &mut [u8],
+    ) -> Ending {
         let mut deadline = Instant::now() + budget;
         // Nothing is read meanwhile, but nothing needs to be: the driver is waiting for this.
         let id = match timeout_at(deadline, self.begin(work)).await {
@@ -191,7 +204,7 @@ impl Interpreter {
         let Self { control, pipes, python, killer, guard, .. } = self;
         let strike = guard.strike();
         tokio::pin!(strike);
-        let mut interrupts = 0;
+        let (mut interrupts, mut stopped) = (0, false);
         loop {
             tokio::select! {
                 () = pipes.read(printed, buffer) => {}
@@ -202,6 +215,10 @@ impl Interpreter {
                     Err(fault) => Ending::Broken(fault),
                 },
                 strike = &mut strike => return Ending::Struck(strike),
+                () = stop.cancelled(), if !stopped => {
+                    stopped = true;
+                    deadline = deadline.min(Instant::now());
+                }
                 () = sleep_until(deadline) => {
                     match interrupts {
                         0 => python.signal(Signal::INT),

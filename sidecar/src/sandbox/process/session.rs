@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
 use super::control::Edit;
@@ -67,11 +68,13 @@ impl Session {
         Ok(Self { state: tokio::sync::Mutex::new(state), killer, closed: AtomicBool::new(false), launcher, tier })
     }
 
-    /// Runs a call, or several side by side, after what may be running. A result for each.
+    /// Runs a call, or several side by side, after what may be running, until their time is over or they are told to stop. A
+    /// result for each.
     pub(super) async fn execute(
         &self,
         work: &Work<'_>,
         timeout: Duration,
+        stop: &CancellationToken,
     ) -> Result<Vec<ExecutionResult>, SandboxError> {
         let mut state = self.state.lock().await;
         if state.lost || self.closed() {
@@ -96,13 +99,13 @@ impl Session {
             None => self.restart(&state).await?,
         };
         let budget = timeout.clamp(SHORTEST, limits.wall);
-        let (ran, kept) = interpreter.run(work, budget).await;
+        let (ran, kept) = interpreter.run(work, budget, stop).await;
         if self.closed() {
             return Err(SandboxError::UnknownSession);
         }
         state.lost = matches!(&ran.ending, Ending::Struck(strike) if strike.ends_session());
         state.interpreter = kept;
-        let mut results = results(ran, budget, limits);
+        let mut results = results(ran, &Bound { budget, stopped: stop.is_cancelled() }, limits);
         if let (Some(first), Some(note)) = (results.first_mut(), killed) {
             first.stderr.insert_str(0, &note);
         }
@@ -235,11 +238,28 @@ fn unusable(error: LaunchError) -> SandboxError {
     SandboxError::Unreachable { reason: "a session did not start".to_owned(), source: Some(error.into()) }
 }
 
+/// What a call had to end by.
+struct Bound {
+    budget: Duration,
+    /// It was told to stop before that.
+    stopped: bool,
+}
+
+impl Bound {
+    /// The beginning of a sentence.
+    fn reached(&self) -> String {
+        if self.stopped {
+            return "The call was told to stop".to_owned();
+        }
+        format!("The time limit of {} s was reached", self.budget.as_secs_f32())
+    }
+}
+
 /// What came of each call.
-fn results(ran: Ran, budget: Duration, limits: &SandboxLimits) -> Vec<ExecutionResult> {
+fn results(ran: Ran, bound: &Bound, limits: &SandboxLimits) -> Vec<ExecutionResult> {
     let Ran { ending, printed } = ran;
     let result = |(call, printed): (usize, Printed)| {
-        let (return_code, note) = verdict(&ending, call, budget, limits);
+        let (return_code, note) = verdict(&ending, call, bound, limits);
         let (stdout, mut stderr) = printed.into_texts();
         if let Some(note) = note {
             if !stderr.is_empty() && !stderr.ends_with('\n') {
@@ -284,21 +304,19 @@ fn line(note: &str) -> String {
 }
 
 /// The return code of a call, and what a person or a model should know beyond the program's own words.
-fn verdict(ending: &Ending, call: usize, budget: Duration, limits: &SandboxLimits) -> (i32, Option<String>) {
-    let seconds = budget.as_secs_f32();
+fn verdict(ending: &Ending, call: usize, bound: &Bound, limits: &SandboxLimits) -> (i32, Option<String>) {
     match ending {
         Ending::Finished(done) => (i32::from(done.code(call)), None),
         // It was over before its neighbours were interrupted.
         Ending::Interrupted(done) if !done.is_cut(call) => (i32::from(done.code(call)), None),
         Ending::Interrupted(_) => {
-            let note = format!(
-                "The time limit of {seconds} s was reached and the code was interrupted. Variables and files are kept."
-            );
+            let note = format!("{} and the code was interrupted. Variables and files are kept.", bound.reached());
             (TIMED_OUT, Some(note))
         }
         Ending::TimedOut => {
             let note = format!(
-                "The time limit of {seconds} s was reached; the code did not stop when interrupted, so the interpreter was killed. {LOST}"
+                "{}; the code did not stop when interrupted, so the interpreter was killed. {LOST}",
+                bound.reached()
             );
             (KILLED, Some(note))
         }

@@ -8,6 +8,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::interpreter::{Ending, Interpreter, LaunchError, Ran};
 use super::launch::{ENVIRONMENT, Launcher};
 use super::printed::Printed;
@@ -119,7 +121,8 @@ async fn canary(launcher: &Launcher, tier: Tier) -> Result<BTreeMap<String, Opti
         "host_file": host_file, "port": port, "environment": ENVIRONMENT.map(|(name, _)| name),
     });
     let code = format!("FACTS = {}\n{CANARY}", python_literal(&facts.to_string()));
-    let (Ran { ending, printed }, kept) = interpreter.run(&Work::Python(&code), CANARY_TIMEOUT).await;
+    let never = CancellationToken::new();
+    let (Ran { ending, printed }, kept) = interpreter.run(&Work::Python(&code), CANARY_TIMEOUT, &never).await;
     let (stdout, stderr) = printed.into_iter().next().map(Printed::into_texts).unwrap_or_default();
     let finished = matches!(&ending, Ending::Finished(done) if done.return_code == 0);
     match serde_json::from_str::<BTreeMap<String, Option<String>>>(&stdout) {

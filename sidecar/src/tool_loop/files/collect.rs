@@ -52,7 +52,7 @@ struct Candidate {
 }
 
 impl Ledger {
-    /// Notes what went in, and what is there before any code has run.
+    /// Notes what went in, and what is there before any code of this request has run.
     pub(super) async fn begin(seeds: &[Staged], lease: &Lease, timeout: Duration) -> Self {
         let known = |Staged { name, file }: &Staged| {
             let known = KnownBytes { size_bytes: file.size_bytes, sha256: file.sha256.clone() };

@@ -133,6 +133,7 @@ async fn engine_at(address: SocketAddr, limits: Limits) -> Arc<Engine> {
     let target = ModelTarget::Url(format!("http://{address}"));
     Arc::new(Engine {
         models: ModelClient::new(target, ModelLimits::default()).expect("a client"),
+        containers: None,
         reaper: bench.engine.reaper.clone(),
         clock: bench.engine.clock.clone(),
         ids: bench.engine.ids.clone(),
@@ -216,7 +217,5 @@ async fn what_a_run_asks_for_and_no_build_gives_is_refused_by_name() {
         assert!(bench.model.received().is_empty());
         (problem.status(Vocabulary::Anthropic), problem.param)
     };
-    let container = refused(|run| run.container = Some("otari_cntr_1".to_owned())).await;
-    assert_eq!(container, (400, Some("container".to_owned())));
     assert_eq!(refused(|run| run.image = Some("img".to_owned())).await, (403, None));
 }

@@ -54,6 +54,7 @@ pub(super) fn play(asked: &RunRequest, script: &[Answer], piece: usize) -> Playe
         streamed: true,
         native: asked.run.dialect == Dialect::Native,
         show: prepared.show,
+        container: None,
         kept: false,
         settings: prepared.caller.members,
         model: prepared.model,

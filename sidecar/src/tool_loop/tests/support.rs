@@ -185,6 +185,7 @@ impl Bench {
         let engine = Engine {
             models,
             reaper: Some(reaper),
+            containers: None,
             clock: Arc::new(FixedClock),
             ids: Arc::new(CountingIds::default()),
             limits,
@@ -272,6 +273,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
         body: body.to_string().into(),
         named: Named::default(),
         seeds: Vec::new(),
+        container: None,
         dropped: Vec::new(),
         run: Run {
             dialect: Dialect::Native,

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
 use decision::request::CodeTool;
+use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -53,6 +54,7 @@ struct Answer {
     /// Ids and tools of the calls, by number.
     calls: Vec<(String, CodeTool)>,
     container: Option<String>,
+    expires_at: Option<Timestamp>,
     /// Files that the text editor wrote: its blocks have no place for them, so the next program's result tells them.
     untold_files: Vec<String>,
     /// Executions that gave a result.
@@ -62,7 +64,7 @@ struct Answer {
 impl MessagesWriter {
     /// A writer of either form.
     pub fn new(options: WriterOptions) -> Self {
-        let WriterOptions { streamed, native, show, model, request_id, ids, clock, .. } = options;
+        let WriterOptions { streamed, native, show, model, request_id, ids, clock, container, .. } = options;
         let answer = Answer {
             model,
             native,
@@ -72,12 +74,23 @@ impl MessagesWriter {
             clock,
             id: None,
             calls: Vec::new(),
-            container: None,
+            container,
+            expires_at: None,
             untold_files: Vec::new(),
             runs: 0,
         };
         let form = if streamed { Form::Stream(StreamForm::default()) } else { Form::Whole(WholeForm::default()) };
         Self { answer, form }
+    }
+
+    /// The container that the client is told of.
+    pub fn container(&self) -> Option<&str> {
+        self.answer.container.as_deref()
+    }
+
+    /// Until when it is kept.
+    pub fn container_expires(&mut self, at: Timestamp) {
+        self.answer.expires_at = Some(at);
     }
 
     /// Tells the client one thing.
@@ -244,10 +257,12 @@ impl Answer {
         message
     }
 
-    /// The session ends with the answer, and that is what `expires_at` says.
+    /// A session that is not kept ends with the answer, and that is what `expires_at` says then.
     fn container(&self) -> Option<Value> {
         let id = self.container.as_ref()?;
-        Some(json!({"id": id, "expires_at": self.clock.now().to_string(), "skills": null}))
+        Some(
+            json!({"id": id, "expires_at": self.expires_at.unwrap_or_else(|| self.clock.now()).to_string(), "skills": null}),
+        )
     }
 
     fn usage(&self, usage: Usage) -> Map<String, Value> {

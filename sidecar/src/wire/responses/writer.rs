@@ -79,6 +79,11 @@ impl ResponsesWriter {
         self.native && self.answer.shows_outputs()
     }
 
+    /// The container that the client is told of.
+    pub fn container(&self) -> Option<&str> {
+        self.answer.named_container()
+    }
+
     /// Tells the client one thing.
     pub fn write(&mut self, event: ClientEvent) {
         if !matches!(event, ClientEvent::Aside(_)) {

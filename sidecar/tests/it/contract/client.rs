@@ -10,6 +10,7 @@ use sidecar::sandbox::{
     EditorCommand, EditorFault, EditorReport, ExecutionRequest, ExecutionResult, FileSource, SandboxBackend as _,
     SandboxError, SessionId, SessionSpec, ToolInput, ViewRange, WorkspacePath,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Served, TOKEN, serve_in};
 
@@ -31,7 +32,12 @@ fn client(served: &Served) -> HttpSandbox {
 }
 
 fn request(input: ToolInput) -> ExecutionRequest {
-    ExecutionRequest { input, timeout: Duration::from_secs(30), call_id: "call".to_owned() }
+    ExecutionRequest {
+        input,
+        timeout: Duration::from_secs(30),
+        call_id: "call".to_owned(),
+        stop: CancellationToken::new(),
+    }
 }
 
 fn python(code: &str) -> ExecutionRequest {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{PATIENCE, start};
+use sidecar::sandbox::SandboxBackend as _;
+
+use super::{PATIENCE, request, start, until};
 
 #[tokio::test]
 async fn state_is_kept_and_the_last_expression_is_shown() {
@@ -34,6 +36,27 @@ async fn await_works_at_the_top_level() {
     let slow = place.run_for(&session, "await asyncio.sleep(1000)", Duration::from_millis(200)).await;
     assert_eq!(slow.return_code, 124, "{}", slow.stderr);
     assert_eq!(place.output(&session, "await g()").await, "5\n");
+}
+
+#[tokio::test]
+async fn a_call_that_is_told_to_stop_ends_at_once_and_its_session_goes_on() {
+    let place = start().await;
+    let session = place.session().await;
+    place.run(&session, "x = 41").await;
+    for code in ["import time\ntime.sleep(1000)", "while True: pass"] {
+        let request = request(&format!("y = 1\nopen('runs', 'w').close()\n{code}"), PATIENCE);
+        let stop = async {
+            until("it runs", || place.workspace().join("runs").exists()).await;
+            request.stop.cancel();
+        };
+        let result = tokio::join!(place.sandbox.execute(&session, &request), stop).0.unwrap();
+        assert_eq!(result.return_code, 124, "{}", result.stderr);
+        assert!(result.stderr.contains("told to stop"), "{}", result.stderr);
+        std::fs::remove_file(place.workspace().join("runs")).unwrap();
+        assert_eq!(place.output(&session, "print(x, y)\ndel y").await, "41 1\n");
+    }
+    place.destroy(&session).await;
+    place.assert_clean();
 }
 
 #[tokio::test]

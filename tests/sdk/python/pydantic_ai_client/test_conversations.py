@@ -4,13 +4,12 @@ Its model of the Chat Completions wire refuses code execution before it asks any
 """
 
 import asyncio
+import uuid
 
-import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ExternalToolset, ToolDefinition
 from pydantic_ai.capabilities import NativeTool
-from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, NativeToolCallPart, NativeToolReturnPart, TextPart, ToolCallPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIResponsesModel
@@ -21,8 +20,6 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from conversations import KEY, ROOT_URL, TIMEOUT, V1_URL, Call, Run, Turn, conversations
 
 OPTIONS = {"api_key": KEY, "max_retries": 0, "timeout": TIMEOUT}
-# No container is continued yet, and by default Pydantic AI asks for that in every later turn.
-FRESH = {"anthropic_container": False}
 OUTPUTS = {"openai_include_code_execution_outputs": True}
 # With the ids, which it sends to reasoning models by default, a history holds the code but never what came of it.
 IDS = {"openai_send_reasoning_ids": True}
@@ -118,15 +115,15 @@ def read(client, messages):
 
 
 test_conversation = conversations(
-    Client("anthropic", Anthropic(), FRESH, keeps="results"),
+    Client("anthropic", Anthropic(), {}, keeps="results"),
     Client("openai", OpenAI(), OUTPUTS, keeps="texts"),
     Client("openai-with-ids", OpenAI(), OUTPUTS | IDS, keeps="code"),
 )
 
 
-def test_a_container_of_an_earlier_turn_is_refused_and_told_what_to_change():
-    talk = Client("anthropic", Anthropic(), {}, keeps="results").begin("code-once", None)
-    talk.say("Add up the numbers to 100.", streamed=False)
-    with pytest.raises(ModelHTTPError, match="leave out `container`") as refused:
-        talk.say("What was it again?", streamed=False)
-    assert refused.value.status_code == 400
+def test_a_later_turn_goes_on_in_the_container_of_the_one_before():
+    word = uuid.uuid4().hex
+    talk = Client("anthropic", Anthropic(), {}, keeps="results").begin("code-marked", None)
+    talk.say(f"x = '{word}'", streamed=False)
+    turn = talk.say("print(x)", streamed=False)
+    assert [run.output for run in turn.runs] == [f"{word}\n"]

@@ -9,6 +9,7 @@ use crate::wire::served::CallerWire;
 /// The text a client gets when these pieces are told, with code between them where a piece is `None`.
 fn told(pieces: &[Option<&str>], streamed: bool) -> String {
     let mut writer = ChatWriter::new(WriterOptions {
+        container: None,
         kept: false,
         settings: serde_json::Map::new(),
         wire: CallerWire::ChatCompletions,

@@ -38,13 +38,13 @@ const OUTPUTS: &str = "code_interpreter_call.outputs";
 
 impl Answer {
     pub(super) fn new(options: WriterOptions) -> Self {
-        let WriterOptions { model, mut settings, ids, clock, kept, .. } = options;
+        let WriterOptions { model, mut settings, ids, clock, kept, container, .. } = options;
         let include = settings.shift_remove("include");
         let includes = include.as_ref().and_then(Value::as_array);
         let shows_outputs = includes.is_some_and(|include| include.iter().any(|value| value == OUTPUTS));
         let id = ids.mint(ids::RESPONSE);
         let created_at = clock.now().as_second();
-        Self { id, model, created_at, repeated: settings, shows_outputs, kept, container: None, ids, clock }
+        Self { id, model, created_at, repeated: settings, shows_outputs, kept, container, ids, clock }
     }
 
     pub(super) fn shows_outputs(&self) -> bool {
@@ -62,6 +62,11 @@ impl Answer {
 
     pub(super) fn mint(&self, prefix: &str) -> String {
         self.ids.mint(prefix)
+    }
+
+    /// The container, if there is one yet.
+    pub(super) fn named_container(&self) -> Option<&str> {
+        self.container.as_deref()
     }
 
     /// One for all calls of an answer.

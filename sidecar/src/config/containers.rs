@@ -1,0 +1,42 @@
+//! `containers`: which sandbox sessions are kept between requests.
+
+use std::time::Duration;
+
+use super::reader::Reader;
+use super::{SandboxConfig, keys};
+use crate::containers::ContainerLimits;
+use crate::tool_loop::Limits;
+
+/// What a request may take beside the loop: to be read, and to end.
+const CLAIM_MARGIN: Duration = Duration::from_mins(1);
+
+/// Reads it.
+pub(super) fn read(reader: &mut Reader<'_>, sandbox: &SandboxConfig, tool_loop: &Limits) -> ContainerLimits {
+    let seconds = |reader: &mut Reader<'_>, key| Duration::from_secs(reader.integer(key));
+    let idle = seconds(reader, &keys::CONTAINERS_IDLE_SECONDS);
+    let lifetime = seconds(reader, &keys::CONTAINERS_LIFETIME_SECONDS);
+    if idle > lifetime {
+        let fix = "write no more than containers.lifetime_seconds, or more there";
+        reader.problem(keys::CONTAINERS_IDLE_SECONDS.path, idle.as_secs().to_string(), fix);
+    }
+    let max_kept = match reader.is_set(&keys::CONTAINERS_MAX_KEPT) {
+        true => reader.size(&keys::CONTAINERS_MAX_KEPT),
+        false => sandbox.max_sessions,
+    };
+    let max_kept_per_workspace = match reader.is_set(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE) {
+        true => reader.size(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE),
+        false => sandbox.max_sessions_per_workspace.min(max_kept),
+    };
+    if max_kept_per_workspace > max_kept {
+        let fix = "write no more than containers.max_kept, or more there";
+        reader.problem(keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE.path, max_kept_per_workspace.to_string(), fix);
+    }
+    ContainerLimits {
+        idle,
+        lifetime,
+        busy_wait: seconds(reader, &keys::CONTAINERS_BUSY_WAIT_SECONDS),
+        max_kept,
+        max_kept_per_workspace,
+        claim: tool_loop.request_timeout.saturating_add(CLAIM_MARGIN),
+    }
+}
