@@ -6,11 +6,13 @@
 mod access;
 mod admission;
 mod budget;
+mod containers;
 mod contract;
 mod credential;
 mod fetch;
 mod files;
 mod health;
+mod held;
 mod inference;
 mod internal;
 mod linger;
@@ -61,6 +63,8 @@ pub struct Services {
     pub body_deadline: Duration,
     /// Longest time of a whole upload.
     pub upload_deadline: Duration,
+    /// Slowest upload, on the whole; 0: any.
+    pub upload_min_bytes_per_s: u64,
     /// Room for request bodies, over all connections.
     pub bodies: BodyBudget,
     /// Longest execution the deployment allows, seconds.
@@ -115,6 +119,7 @@ pub fn router(services: Arc<Services>) -> Router {
 fn api() -> Router<Arc<Services>> {
     Router::new()
         .merge(files::routes())
+        .merge(containers::routes())
         .route("/tools", get(tools::list))
         .route("/workspaces", get(workspaces::list).post(workspaces::create))
         .route(

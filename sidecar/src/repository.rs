@@ -33,8 +33,7 @@ use change::{Change, Turns};
 pub use database::{Database, PostgresUrl};
 pub use error::RepositoryError;
 pub use files::{
-    Counted, DueFiles, Expiry, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, GRACE_MS, RetiredFile,
-    StoredFile,
+    Counted, DueFiles, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, GRACE_MS, RetiredFile, StoredFile,
 };
 pub use identity::Workspace;
 pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
@@ -61,6 +60,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql")),
     (2, "files", include_str!("../migrations/0002_files.sql")),
     (3, "stored responses", include_str!("../migrations/0003_stored_responses.sql")),
+    (6, "file places", include_str!("../migrations/0006_file_places.sql")),
 ];
 
 /// The database behind everything the control plane knows.

@@ -209,13 +209,20 @@ impl Streaming {
     }
 
     /// Reads the rest and keeps none of it: how many bytes there were.
-    pub async fn discard(mut self) -> io::Result<u64> {
+    pub async fn discard(self) -> io::Result<u64> {
         let mut bytes: u64 = 0;
-        while let Some(frame) = timed(self.body.frame()).await? {
-            let data = frame.map_err(io::Error::other)?.into_data().map_or(0, |data| data.len());
-            bytes = bytes.saturating_add(data as u64);
-        }
+        self.each(|piece| bytes = bytes.saturating_add(piece.len() as u64)).await?;
         Ok(bytes)
+    }
+
+    /// Shows the rest piece by piece and keeps none of it.
+    pub async fn each(mut self, mut see: impl FnMut(&[u8])) -> io::Result<()> {
+        while let Some(frame) = timed(self.body.frame()).await? {
+            if let Ok(piece) = frame.map_err(io::Error::other)?.into_data() {
+                see(&piece);
+            }
+        }
+        Ok(())
     }
 
     /// Reads until the text so far contains this; an error when the body ends first.

@@ -10,6 +10,8 @@ mod chat;
 mod code_turn;
 mod failures;
 mod files;
+mod files_load;
+mod files_remote;
 mod filter;
 mod hostile;
 mod identity;

@@ -40,7 +40,8 @@ pub(super) async fn give(
     let owner = forward.identity.as_ref().ok_or_else(undecided)?;
     let Fetched { bytes, mut share } = body;
     let inputs = forward.model.as_ref().map_or(ALL_INPUTS, |model| &model.inputs);
-    let asked = Asked { owner, wire, body: bytes, recipient, inputs };
+    let declares_code = !forward.request.declarations.is_empty();
+    let asked = Asked { owner, wire, body: bytes, recipient, inputs, declares_code };
     let resolved = services.attachments.resolve(asked, &mut |bytes| share.grow(bytes)).await;
     let Resolved { body, seeds, hint, dropped } = resolved.map_err(|error| refused(error, forward))?;
     Ok(Given { body: Fetched { bytes: body, share }, seeds, hint, dropped })
