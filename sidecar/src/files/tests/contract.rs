@@ -85,7 +85,7 @@ async fn azure_keeps_the_contract() {
 
 #[tokio::test]
 async fn sftp_keeps_the_contract() {
-    file_store_contract(&on_sftp(), false).await;
+    file_store_contract(&on_sftp(), true).await;
 }
 
 #[tokio::test]

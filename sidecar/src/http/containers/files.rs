@@ -72,15 +72,16 @@ pub(super) async fn delete(
 impl<'a> Asked<'a> {
     async fn read(services: &'a Services, caller: &Caller, place: Place, head: &Parts) -> Result<Self, Refusal> {
         let visit = Visit::admit(services, head).await?;
+        let missing = |name: &str| match caller.vocabulary {
+            Vocabulary::OpenAi => no_file(name),
+            Vocabulary::Anthropic => failure::not_found(name, Vocabulary::Anthropic, "file_id"),
+        };
         // What is no text names nothing.
-        let (container, name) = place.map(|Path(place)| place).unwrap_or_default();
+        let Ok(Path((container, name))) = place else { return Err(missing("").into()) };
         if !ids::is_minted(ids::CONTAINER, &container) {
             return Err(no_container(&container).into());
         }
-        let missing = match caller.vocabulary {
-            Vocabulary::OpenAi => no_file(&name),
-            Vocabulary::Anthropic => failure::not_found(&name, Vocabulary::Anthropic, "file_id"),
-        };
+        let missing = missing(&name);
         let id = ids::out_of_container(&name).unwrap_or_default();
         Ok(Self { visit, container, name, named: Named { id, missing } })
     }
