@@ -67,7 +67,7 @@ load: setup build ## files of gigabytes through Envoy: 2 GiB up and down, 20 tim
 
 .PHONY: bench
 bench: setup wrk filter ## measure, and write the table of docs/performance.md
-	cargo build --locked --release -p sidecar -p tests --bins
+	cargo build --locked --release -p sidecar -p tests --bins --example sandbox_bench
 	tests/bench/run
 
 .PHONY: check

@@ -18,6 +18,7 @@ mod internal;
 mod linger;
 pub mod listener;
 mod refusal;
+mod responses;
 mod stall;
 mod tools;
 mod workspaces;
@@ -120,6 +121,7 @@ fn api() -> Router<Arc<Services>> {
     Router::new()
         .merge(files::routes())
         .merge(containers::routes())
+        .merge(responses::routes())
         .route("/tools", get(tools::list))
         .route("/workspaces", get(workspaces::list).post(workspaces::create))
         .route(

@@ -11,6 +11,7 @@ mod limits;
 mod remote;
 mod repl;
 mod start;
+mod together;
 mod undo;
 mod view;
 

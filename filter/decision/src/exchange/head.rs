@@ -128,7 +128,7 @@ pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -
                 Endpoint::TokenCount(counted) => Some(counted),
                 _ => format,
             };
-            Opening::Facts(Box::new(Facts { uninspected, body_format, ..facts }))
+            Opening::Facts(Box::new(Facts { body_format, uninspected, ..facts }))
         }
         Err(refusal) => refused(refusal),
     }

@@ -14,7 +14,6 @@ use http::StatusCode;
 use http::request::Parts;
 
 use super::super::access::Caller;
-use super::super::files::form::shown;
 use super::super::files::{Named, Visit, download, failure, render};
 use super::super::internal::json_response;
 use super::super::{Refusal, Services};
@@ -89,11 +88,11 @@ impl<'a> Asked<'a> {
 
 /// OpenAI's own words, by which clients tell it.
 fn no_container(id: &str) -> Problem {
-    let text = format!("Container with id '{}' not found.", shown(id));
+    let text = format!("Container with id '{}' not found.", ids::shown(id));
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).with_param("container_id")
 }
 
 fn no_file(name: &str) -> Problem {
-    let text = format!("Container file with id '{}' not found.", shown(name));
+    let text = format!("Container file with id '{}' not found.", ids::shown(name));
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).with_param("file_id")
 }

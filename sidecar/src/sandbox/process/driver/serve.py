@@ -57,16 +57,16 @@ def serve():
         size = int.from_bytes(read(4), "big")
         call = int.from_bytes(read(8), "big")
         work, *texts = fields(read(size - 8))
-        drawn, edited = [], ""
+        result, drawn, told = 0, [], ""
         if work == "python":
             count += 1
             result, drawn = cell(count, *texts)
         elif work == "bash":
-            result = shell(*texts)
+            told = shell(texts)
         else:
-            result, edited = edit(work, *texts)
+            result, told = edit(work, *texts)
         drawn = ",".join('"%s"' % name for name in drawn)
-        send('{"id":%d,"return_code":%d,"figures":[%s]%s}' % (call, result, drawn, edited))
+        send('{"id":%d,"return_code":%d,"figures":[%s]%s}' % (call, result, drawn, told))
 
 
 start(*sys.argv[1:])
