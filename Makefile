@@ -61,6 +61,10 @@ run: setup filter ## start everything in the foreground; CONFIG=path/otari.yaml 
 test: check setup build sdk services ## all that CI asks: check, unit, integration, end-to-end and SDK tests
 	cargo test --locked --workspace --no-fail-fast
 
+.PHONY: load
+load: setup build ## files of gigabytes through Envoy: 2 GiB up and down, 20 times 256 MiB at once; needs 8 GB of disk
+	OTARI_LOAD=full cargo test --locked --workspace --test it -- files_load
+
 .PHONY: bench
 bench: setup wrk filter ## measure, and write the table of docs/performance.md
 	cargo build --locked --release -p sidecar -p tests --bins --example sandbox_bench

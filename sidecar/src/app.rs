@@ -14,7 +14,7 @@ use decision::config::IdentityConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::attachments::Attachments;
+use crate::attachments::{Attachments, Readings};
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress, SandboxBackendConfig, Secret};
 use crate::containers::Containers;
@@ -173,7 +173,8 @@ impl App {
             body_timeout: config.http.body_timeout,
             body_deadline: config.http.body_deadline,
             upload_deadline: config.http.upload_deadline,
-            bodies: BodyBudget::new(config.http.max_buffered_bytes),
+            upload_min_bytes_per_s: config.http.upload_min_bytes_per_s,
+            bodies: BodyBudget::new(config.http.max_buffered_bytes, config.http.max_buffered_bytes_per_workspace),
             exec_timeout_s: config.sandbox.exec_timeout_s,
             repository,
             policy: Arc::new(policy),
@@ -257,7 +258,7 @@ fn listener_limits(config: &Config) -> ListenerLimits {
     ListenerLimits {
         max_connections: config.http.max_connections,
         header_timeout: config.http.header_timeout,
-        stall_timeout: None,
+        stall_timeout: config.http.stall_timeout,
     }
 }
 
@@ -344,7 +345,7 @@ fn attachments(config: &Config, parts: &Parts, files: Option<Files>) -> Attachme
     let limits = config.files.as_ref().map(|files| files.attachments).unwrap_or_default();
     let extraction = config.files.as_ref().and_then(|files| files.extraction);
     let extractor = extraction.map(|limits| Extractor::new(parts.program.clone(), limits));
-    Attachments { files, extractor, limits }
+    Attachments { files, extractor, limits, readings: Readings::default() }
 }
 
 /// Where code runs.

@@ -6,6 +6,7 @@
 mod content;
 mod error;
 mod kind;
+mod readings;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ use crate::wire::references::{self, Part, Place, References, Spelled, What, spel
 use crate::wire::splice::Splice;
 
 pub use error::AttachmentError;
+pub use readings::Readings;
 
 use content::{Budget, Content, Pieces};
 
@@ -56,6 +58,8 @@ pub struct Attachments {
     pub extractor: Option<Extractor>,
     /// How much goes into a request.
     pub limits: AttachmentLimits,
+    /// What documents were read as before.
+    pub readings: Readings,
 }
 
 /// Who gets the files of a request.
@@ -91,6 +95,8 @@ pub struct Asked<'a> {
     pub workspace: Option<&'a dyn Workspace>,
     /// What the model takes.
     pub inputs: &'a [ModelInput],
+    /// It declares a code tool, which towards [`Recipient::Provider`] runs there.
+    pub declares_code: bool,
 }
 
 /// The request as it goes on.
@@ -135,7 +141,7 @@ impl Attachments {
             dropped: Vec::new(),
             budget: Budget {
                 left_bytes: self.limits.inline_max_request_bytes,
-                texts: BTreeMap::new(),
+                read: BTreeMap::new(),
                 deadline: Instant::now() + patience.unwrap_or_default(),
             },
             room,
@@ -275,6 +281,7 @@ impl Giving<'_> {
 
     async fn part(&mut self, part: &Part, so_far: usize, out: &mut Vec<u8>) -> Result<(), AttachmentError> {
         let Some(file) = self.known.get(&part.id) else { return Ok(()) };
+        let dropped_before = self.dropped.len();
         let name = self.names.get(&part.id);
         let said = name.map(|name| words::lies_in_directory(name));
         let content = match name {
@@ -282,6 +289,10 @@ impl Giving<'_> {
             Some(name) => self.content(file, &name.clone(), &part.param).await?,
             None => self.content(file, &file.filename, &part.param).await?,
         };
+        let is_lost = part.is_upload && self.dropped.len() > dropped_before;
+        if is_lost && self.asked.declares_code && self.asked.recipient == Recipient::Provider {
+            return Err(error::out_of_reach(&part.param).into());
+        }
         let spelled = part.spell(self.asked.wire, &self.asked.body, said.as_deref(), content.shown());
         self.write(file, content, spelled, so_far, out).await
     }

@@ -13,6 +13,7 @@ mod read;
 mod reader;
 pub mod reference;
 mod sandbox;
+mod share;
 mod tool_loop;
 
 use std::collections::BTreeMap;
@@ -197,6 +198,8 @@ pub struct HttpConfig {
     pub max_connections: usize,
     /// Bytes of request bodies held at once, over all connections.
     pub max_buffered_bytes: u64,
+    /// Of these, those of one workspace's requests.
+    pub max_buffered_bytes_per_workspace: u64,
     /// Longest time for a request's head.
     pub header_timeout: Duration,
     /// Longest silence inside a request's body.
@@ -205,6 +208,10 @@ pub struct HttpConfig {
     pub body_deadline: Duration,
     /// Longest time of a whole upload, at Envoy and here: `files.upload_deadline_ms`.
     pub upload_deadline: Duration,
+    /// Slowest upload, on the whole; 0: any.
+    pub upload_min_bytes_per_s: u64,
+    /// Longest time in which nothing of an answer can be sent on.
+    pub stall_timeout: Duration,
     /// How long a stop waits for open requests, and again for sandboxes.
     pub drain_timeout: Duration,
 }

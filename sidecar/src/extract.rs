@@ -20,6 +20,8 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use crate::shares::Shares;
+
 pub use child::run as run_child;
 
 /// The hidden command that is the child's side.
@@ -54,6 +56,8 @@ pub struct ExtractLimits {
     pub max_chars: usize,
     /// Documents read at once.
     pub max_concurrent: usize,
+    /// Of these, those of one workspace.
+    pub max_concurrent_per_workspace: usize,
 }
 
 /// Reads documents, a few at a time.
@@ -62,6 +66,7 @@ pub struct Extractor {
     program: PathBuf,
     limits: ExtractLimits,
     turns: Arc<Semaphore>,
+    shares: Shares,
 }
 
 /// What was read of a document.
@@ -89,7 +94,8 @@ pub enum ExtractError<E> {
 impl Extractor {
     /// `program` is that of the sidecar, whose [`COMMAND`] is the child.
     pub fn new(program: PathBuf, limits: ExtractLimits) -> Self {
-        Self { program, limits, turns: Arc::new(Semaphore::new(limits.max_concurrent)) }
+        let shares = Shares::new(limits.max_concurrent_per_workspace);
+        Self { program, limits, turns: Arc::new(Semaphore::new(limits.max_concurrent)), shares }
     }
 
     /// The limits.
@@ -97,15 +103,18 @@ impl Extractor {
         &self.limits
     }
 
-    /// Reads a document that comes in pieces. Waits for a turn until `deadline`, and reads no longer than that.
+    /// Reads a document of a workspace's that comes in pieces. Waits for a turn until `deadline`, and reads no longer than
+    /// that.
     pub async fn text<E>(
         &self,
+        workspace: &str,
         kind: Document,
         pieces: impl Stream<Item = Result<Bytes, E>>,
         deadline: Instant,
     ) -> Result<Extracted, ExtractError<E>> {
-        let turn = timeout_at(deadline, self.turns.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(ExtractError::Busy) };
+        // First its own share: who waits for that keeps nobody else waiting.
+        let turn = async { (self.shares.wait(workspace).await, self.turns.acquire().await) };
+        let Ok((_seat, Ok(_turn))) = timeout_at(deadline, turn).await else { return Err(ExtractError::Busy) };
         let end = deadline.min(Instant::now() + self.limits.timeout);
         let mut child = match self.spawn(kind) {
             Ok(child) => child,

@@ -23,11 +23,12 @@ use bytes::Bytes;
 use decision::identity::Identity;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use crate::ids::IdSource;
 use crate::repository::{Counted, FilePageQuery, FilePosition, FileQuota, Repository, RepositoryError};
+use crate::shares::{Seat, Shares};
 use crate::telemetry;
 
 pub use id::FileId;
@@ -57,6 +58,8 @@ pub struct FilesLimits {
     pub workspace_max_files: u64,
     /// Uploads under way at once, of everybody together.
     pub max_concurrent_uploads: usize,
+    /// Of these, those of one workspace.
+    pub max_concurrent_uploads_per_workspace: usize,
 }
 
 /// Why there is no file, or no more of it.
@@ -112,8 +115,15 @@ struct Inside {
     ids: Arc<dyn IdSource>,
     limits: FilesLimits,
     uploads: Arc<Semaphore>,
+    upload_shares: Shares,
     /// Uploads under way, and what is cleaned up behind those that were given up: a drain waits for them.
     tasks: TaskTracker,
+}
+
+/// What an upload holds while it is under way.
+struct Turn {
+    _seat: Seat,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Files {
@@ -126,7 +136,8 @@ impl Files {
         tasks: TaskTracker,
     ) -> Self {
         let uploads = Arc::new(Semaphore::new(limits.max_concurrent_uploads.min(Semaphore::MAX_PERMITS)));
-        Self { inside: Arc::new(Inside { repository, store, ids, limits, uploads, tasks }) }
+        let upload_shares = Shares::new(limits.max_concurrent_uploads_per_workspace);
+        Self { inside: Arc::new(Inside { repository, store, ids, limits, uploads, upload_shares, tasks }) }
     }
 
     /// For tests of others: real rows and blobs in a folder, and room enough.
@@ -140,6 +151,7 @@ impl Files {
             workspace_max_bytes: 1 << 40,
             workspace_max_files: 1000,
             max_concurrent_uploads: 8,
+            max_concurrent_uploads_per_workspace: 8,
         };
         Self::in_folder_within(folder, clock, Arc::new(crate::ids::SystemIds), limits).await
     }
@@ -167,9 +179,13 @@ impl Files {
     /// Begins a file of at most `max_bytes`, and never more than [`FilesLimits::max_bytes`]. Errors: [`FilesError::Busy`],
     /// [`FilesError::WorkspaceBytes`], [`FilesError::WorkspaceFiles`], and failures of the database.
     pub async fn begin(&self, owner: &Identity, max_bytes: u64) -> Result<Upload, FilesError> {
-        let turn = Arc::clone(&self.inside.uploads).acquire_owned();
-        let Ok(Ok(permit)) = tokio::time::timeout(UPLOAD_PATIENCE, turn).await else { return Err(FilesError::Busy) };
-        Upload::begin(&self.inside, permit, owner, max_bytes.min(self.inside.limits.max_bytes)).await
+        let turn = async {
+            // First its own share: who waits for that keeps nobody else waiting.
+            let seat = self.inside.upload_shares.wait(&owner.workspace).await;
+            Some(Turn { _seat: seat, _permit: Arc::clone(&self.inside.uploads).acquire_owned().await.ok()? })
+        };
+        let Ok(Some(turn)) = tokio::time::timeout(UPLOAD_PATIENCE, turn).await else { return Err(FilesError::Busy) };
+        Upload::begin(&self.inside, turn, owner, max_bytes.min(self.inside.limits.max_bytes)).await
     }
 
     /// A visible file. [`FilesError::NotFound`] for everything else alike: foreign, expired, deleted, pending, unknown, or
@@ -193,7 +209,7 @@ impl Files {
     }
 
     /// Bytes of a file, `range` of them. The first piece was read before this returns, so that a blob that is missing is
-    /// an error and not a broken answer. Whatever the store does, the stream ends with an error or has them all.
+    /// an error and not a broken answer: [`FilesError::NotFound`] if the file was deleted since it was looked up. Whatever the store does, the stream ends with an error or has them all.
     pub async fn read(
         &self,
         file: &FileRecord,
@@ -201,15 +217,23 @@ impl Files {
     ) -> Result<BoxStream<'static, Result<Bytes, FilesError>>, FilesError> {
         let id = FileId::parse(&file.id).ok_or(FilesError::NotFound)?;
         let range = range.start..range.end.min(file.size_bytes);
-        let pieces = self.inside.store.read(&id, range).await?;
-        Ok(pieces.map(|piece| Ok(piece?)).boxed())
+        match self.inside.store.read(&id, range).await {
+            Ok(pieces) => Ok(pieces.map(|piece| Ok(piece?)).boxed()),
+            Err(StoreError::Missing) => {
+                // It may have been deleted since it was looked up; if not, the store has lost it.
+                self.get(&file.owner, &file.id).await?;
+                Err(StoreError::Missing.into())
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Deletes a visible file: out of sight at once, its blob as soon as the store agrees.
     pub async fn delete(&self, owner: &Identity, id: &str) -> Result<(), FilesError> {
-        let id = FileId::parse(id).ok_or(FilesError::NotFound)?;
+        // Looked up first: for what is not there no writer has to wait for its turn.
+        let FileRecord { id, owner, .. } = self.get(owner, id).await?;
+        let id = FileId::parse(&id).ok_or(FilesError::NotFound)?;
         let inside = Arc::clone(&self.inside);
-        let owner = owner.clone();
         // A caller who leaves does not stop it half-way.
         let deletion = self.inside.tasks.spawn(async move {
             if !inside.repository.delete_file(&owner, id.as_str()).await? {

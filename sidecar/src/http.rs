@@ -12,6 +12,7 @@ mod credential;
 mod fetch;
 mod files;
 mod health;
+mod held;
 mod inference;
 mod internal;
 mod linger;
@@ -64,6 +65,8 @@ pub struct Services {
     pub body_deadline: Duration,
     /// Longest time of a whole upload.
     pub upload_deadline: Duration,
+    /// Slowest upload, on the whole; 0: any.
+    pub upload_min_bytes_per_s: u64,
     /// Room for request bodies, over all connections.
     pub bodies: BodyBudget,
     /// Longest execution the deployment allows, seconds.

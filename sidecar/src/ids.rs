@@ -26,6 +26,8 @@ pub const FUNCTION_CALL: &str = decision::request::FUNCTION_CALL;
 /// Prefix of request ids.
 pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;
 
+/// Hex digits of an id.
+pub const DIGITS: usize = 32;
 /// Longest part of an id that a person is shown, in characters.
 const MAX_SHOWN: usize = 64;
 
@@ -49,6 +51,12 @@ pub fn in_container(file_id: &str) -> String {
 pub fn out_of_container(name: &str) -> Option<String> {
     let [file, in_container] = decision::request::OWN_FILES;
     name.strip_prefix(in_container).map(|digits| format!("{file}{digits}"))
+}
+
+/// Whether a text is this prefix and [`DIGITS`] lower-case hex digits, as [`IdSource::mint`] makes them.
+pub fn is_minted(prefix: &str, text: &str) -> bool {
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix(prefix).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(hex))
 }
 
 /// Where randomness comes from.

@@ -11,6 +11,7 @@
 //! - [`repository`] keeps users, workspaces, keys, policies and the rows of files; [`policy`] publishes what decisions need
 //!   of them.
 //! - [`attachments`] gives files to models and runs; [`extract`] reads documents as text, in a child process.
+//! - [`shares`] are what a workspace may take of what all use.
 //! - [`keys`], [`private`] files, [`telemetry`], and [`clock`] and [`ids`], the only sources of time and randomness.
 
 pub mod app;
@@ -29,6 +30,7 @@ pub mod policy;
 pub mod private;
 pub mod repository;
 pub mod sandbox;
+pub mod shares;
 pub mod stored;
 pub mod telemetry;
 pub mod tool_loop;

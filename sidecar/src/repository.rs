@@ -35,8 +35,7 @@ pub use containers::{Claimed, ContainerRow};
 pub use database::{Database, PostgresUrl};
 pub use error::RepositoryError;
 pub use files::{
-    Counted, DueFiles, Expiry, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, GRACE_MS, RetiredFile,
-    StoredFile,
+    Counted, DueFiles, FilePageQuery, FilePosition, FileQuota, FileRow, FileUsage, GRACE_MS, RetiredFile, StoredFile,
 };
 pub use identity::Workspace;
 pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
@@ -65,6 +64,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (3, "stored responses", include_str!("../migrations/0003_stored_responses.sql")),
     (4, "containers", include_str!("../migrations/0004_containers.sql")),
     (5, "told responses", include_str!("../migrations/0005_told_responses.sql")),
+    (6, "file places", include_str!("../migrations/0006_file_places.sql")),
 ];
 
 /// The database behind everything the control plane knows.

@@ -48,6 +48,7 @@ pub struct Call {
     path: String,
     headers: Vec<(String, String)>,
     body: CallBody,
+    patience: Duration,
 }
 
 /// How the body goes out.
@@ -95,7 +96,13 @@ type SentBody = UnsyncBoxBody<Bytes, Infallible>;
 impl Call {
     /// A request without a body.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), headers: Vec::new(), body: CallBody::Whole(Bytes::new()) }
+        Self {
+            method,
+            path: path.into(),
+            headers: Vec::new(),
+            body: CallBody::Whole(Bytes::new()),
+            patience: READ_TIMEOUT,
+        }
     }
 
     /// A GET.
@@ -143,6 +150,13 @@ impl Call {
     #[must_use]
     pub fn chunks(mut self, chunks: Vec<Bytes>) -> Self {
         self.body = CallBody::Chunks(chunks);
+        self
+    }
+
+    /// Waits so long for the answer's head: before it comes, all of the body has to go out.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 
@@ -209,13 +223,20 @@ impl Streaming {
     }
 
     /// Reads the rest and keeps none of it: how many bytes there were.
-    pub async fn discard(mut self) -> io::Result<u64> {
+    pub async fn discard(self) -> io::Result<u64> {
         let mut bytes: u64 = 0;
-        while let Some(frame) = timed(self.body.frame()).await? {
-            let data = frame.map_err(io::Error::other)?.into_data().map_or(0, |data| data.len());
-            bytes = bytes.saturating_add(data as u64);
-        }
+        self.each(|piece| bytes = bytes.saturating_add(piece.len() as u64)).await?;
         Ok(bytes)
+    }
+
+    /// Shows the rest piece by piece and keeps none of it.
+    pub async fn each(mut self, mut see: impl FnMut(&[u8])) -> io::Result<()> {
+        while let Some(frame) = timed(self.body.frame()).await? {
+            if let Ok(piece) = frame.map_err(io::Error::other)?.into_data() {
+                see(&piece);
+            }
+        }
+        Ok(())
     }
 
     /// Reads until the text so far contains this; an error when the body ends first.
@@ -273,7 +294,9 @@ impl Connection {
 
     async fn exchange(&mut self, call: Call) -> io::Result<(u16, Vec<(String, String)>, Incoming)> {
         timed(self.sender.ready()).await?.map_err(io::Error::other)?;
-        let response = timed(self.sender.send_request(call.request(&self.host)?)).await?.map_err(io::Error::other)?;
+        let patience = call.patience;
+        let response = self.sender.send_request(call.request(&self.host)?);
+        let response = within(patience, response).await?.map_err(io::Error::other)?;
         let (head, body) = response.into_parts();
         Ok((head.status.as_u16(), header_pairs(&head.headers), body))
     }
@@ -338,5 +361,9 @@ fn is_complete(answer: &[u8], to_head: bool) -> bool {
 }
 
 async fn timed<T>(future: impl Future<Output = T>) -> io::Result<T> {
-    tokio::time::timeout(READ_TIMEOUT, future).await.map_err(|_| io::ErrorKind::TimedOut.into())
+    within(READ_TIMEOUT, future).await
+}
+
+async fn within<T>(patience: Duration, future: impl Future<Output = T>) -> io::Result<T> {
+    tokio::time::timeout(patience, future).await.map_err(|_| io::ErrorKind::TimedOut.into())
 }

@@ -77,7 +77,7 @@ pub struct Forward {
     pub edits: HeaderEdits,
     /// The decision; its reason is `NotInference` where nothing was to be decided.
     pub decision: Decision,
-    /// The endpoint's wire; `None` off the inference endpoints.
+    /// The wire of the body; `None` where it is of none of the three.
     pub format: Option<ApiFormat>,
     /// Whose error words the caller reads.
     pub vocabulary: Vocabulary,
@@ -228,6 +228,9 @@ fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
         Ok(identity) => identity,
         Err(step) => return *step,
     };
+    if facts.uninspected && request.own_file_ids {
+        return refuse_file(facts);
+    }
     let route = match route(facts, &request, env) {
         Ok(route) => route,
         Err((reason, problem)) => return refuse(facts.vocabulary, reason, problem),
@@ -281,7 +284,7 @@ fn conclude(facts: &Facts, request: RequestView, env: &Env<'_>) -> Step {
         target,
         edits,
         decision,
-        format: facts.format,
+        format: facts.body_format,
         vocabulary: facts.vocabulary,
         identity: Some(identity),
         model,
@@ -323,6 +326,13 @@ fn route<'a>(facts: &Facts, request: &RequestView, env: &Env<'a>) -> Result<Opti
 
 fn refuse(vocabulary: Vocabulary, reason: Reason, problem: Problem) -> Step {
     Step::Refuse(Box::new(Refusal { problem, vocabulary, reason }))
+}
+
+/// Whoever takes the request apart later cannot come back here for the file.
+fn refuse_file(facts: &Facts) -> Step {
+    let message = "the request names a file of this gateway, which its provider cannot read when it comes to it: upload \
+                   the file to the provider itself, or send each request by itself to the endpoint of its model";
+    refuse(facts.vocabulary, Reason::FileNotAtProvider, Problem::invalid(message))
 }
 
 fn body_missing(facts: &Facts) -> Step {

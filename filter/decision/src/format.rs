@@ -32,10 +32,10 @@ impl Vocabulary {
     /// That of the caller of an endpoint; where both vendors share a path, Anthropic's own headers tell.
     pub fn of(endpoint: Endpoint, has_header: impl Fn(&str) -> bool) -> Self {
         let speaks_anthropic = || header::ANTHROPIC.iter().any(|name| has_header(name));
-        match endpoint.format() {
-            Some(format) => format.vocabulary(),
-            None if speaks_anthropic() => Self::Anthropic,
-            None => Self::OpenAi,
+        match (endpoint, endpoint.format()) {
+            (_, Some(format)) | (Endpoint::TokenCount(format), None) => format.vocabulary(),
+            (_, None) if speaks_anthropic() => Self::Anthropic,
+            (_, None) => Self::OpenAi,
         }
     }
 
@@ -70,6 +70,8 @@ pub enum Endpoint {
     /// Requests to models that their provider takes apart later, or step by step: batches, assistants, agents. Code may
     /// run there by declarations that nobody here has seen.
     Uninspected,
+    /// How long a request would be, which its provider counts: the body is one of this wire, and no model answers it.
+    TokenCount(ApiFormat),
     /// Everything else.
     Other,
     /// Some server could read it as this endpoint (`None`: it is too long and too odd to tell), but it is not spelled
@@ -93,7 +95,12 @@ impl Endpoint {
         match self {
             Self::Inference(format) => Some(format),
             Self::Misspelled(Some(place)) => place.endpoint.format(),
-            Self::Misspelled(None) | Self::Files | Self::Control | Self::Uninspected | Self::Other => None,
+            Self::Misspelled(None)
+            | Self::Files
+            | Self::Control
+            | Self::Uninspected
+            | Self::TokenCount(_)
+            | Self::Other => None,
         }
     }
 
@@ -102,7 +109,12 @@ impl Endpoint {
         match self {
             Self::Files => true,
             Self::Misspelled(Some(place)) => place.endpoint == Self::Files,
-            Self::Misspelled(None) | Self::Inference(_) | Self::Control | Self::Uninspected | Self::Other => false,
+            Self::Misspelled(None)
+            | Self::Inference(_)
+            | Self::Control
+            | Self::Uninspected
+            | Self::TokenCount(_)
+            | Self::Other => false,
         }
     }
 
@@ -111,7 +123,7 @@ impl Endpoint {
         match self {
             Self::Inference(_) | Self::Uninspected => true,
             Self::Misspelled(Some(place)) => place.endpoint.reaches_models(),
-            Self::Misspelled(None) | Self::Files | Self::Control | Self::Other => false,
+            Self::Misspelled(None) | Self::Files | Self::Control | Self::TokenCount(_) | Self::Other => false,
         }
     }
 }
@@ -125,7 +137,7 @@ impl Place {
 
     /// Longer paths belong to it as well.
     fn has_children(&self) -> bool {
-        !matches!(self.endpoint, Endpoint::Inference(_))
+        !matches!(self.endpoint, Endpoint::Inference(_) | Endpoint::TokenCount(_))
     }
 }
 
@@ -141,6 +153,7 @@ const PLACES: &[Place] = &[
     Place { path: "messages", rooted: true, endpoint: Endpoint::Inference(ApiFormat::Messages) },
     Place { path: "chat/completions", rooted: true, endpoint: Endpoint::Inference(ApiFormat::ChatCompletions) },
     Place { path: "responses", rooted: true, endpoint: Endpoint::Inference(ApiFormat::Responses) },
+    Place { path: "messages/count_tokens", rooted: true, endpoint: Endpoint::TokenCount(ApiFormat::Messages) },
     Place { path: "messages/batches", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "batches", rooted: true, endpoint: Endpoint::Uninspected },
     Place { path: "assistants", rooted: true, endpoint: Endpoint::Uninspected },

@@ -12,7 +12,7 @@ use crate::config::IdentityConfig;
 use crate::exchange::{RequestHead, came_twice};
 use crate::header;
 use crate::policy::{PolicyView, Snapshot};
-use crate::problem::{Origin, Problem, ProblemKind};
+use crate::problem::{INVALID_KEY, Origin, Problem, ProblemKind};
 use crate::reason::Reason;
 
 /// Whose request it is.
@@ -169,7 +169,8 @@ impl Caller {
 pub(crate) fn unknown_key() -> (Reason, Problem) {
     let message = "the key is not known: send an otari key of this gateway in `otari-key`, `authorization: Bearer …` \
                    or `x-api-key`";
-    (Reason::KeyUnknown, Problem::new(ProblemKind::Unauthenticated, Origin::Caller, message))
+    let problem = Problem::new(ProblemKind::Unauthenticated, Origin::Caller, message).with_code(INVALID_KEY);
+    (Reason::KeyUnknown, problem)
 }
 
 fn no_key() -> (Reason, Problem) {

@@ -88,6 +88,9 @@ pub struct Reply {
 /// Codes that Anthropic's SDKs know as `error.details.error_code` (wire.md 2.6), and that OpenAI's expose as they come.
 pub const SHARED_CODES: &[&str] = &["storage_quota_exceeded"];
 
+/// OpenAI's code for a key that it does not know.
+pub const INVALID_KEY: &str = "invalid_api_key";
+
 /// Seconds after which to come back when there was no room.
 pub const BUSY_RETRY_AFTER_S: u32 = 1;
 

@@ -73,6 +73,7 @@ reasons! {
     PinnedElsewhere "pinned_elsewhere" "The workspace pins code to this gateway, and the endpoint has it run by the provider."
     CannotCombine "cannot_combine" "The gateway's own code tool stands beside one the provider runs."
     ContainerNotAtProvider "container_not_at_provider" "A container of this gateway does not exist at the provider."
+    FileNotAtProvider "file_not_at_provider" "A file of this gateway is named where only its provider will look for it."
     ContainersDiffer "containers_differ" "The request names two containers of this gateway."
     McpWithRun "mcp_with_run" "MCP servers cannot be combined with a run here."
     WebSearchWithRun "web_search_with_run" "The gateway's web search cannot be combined with a run here."

@@ -39,7 +39,7 @@ impl Serving {
         let limits = ListenerLimits {
             max_connections: http.max_connections,
             header_timeout: http.header_timeout,
-            stall_timeout: Some(http.body_timeout),
+            stall_timeout: http.body_timeout,
         };
         let times = ContractTimes { silence: http.body_timeout, deadline: http.body_deadline };
         let contract = Contract::new(sandbox, serve.token.clone(), times, bodies, ids, requests.clone());
@@ -73,7 +73,7 @@ impl SandboxDaemon {
         make_data_dir(config)?;
         let sandbox = build_sandbox(config, &parts).await?.embedded.ok_or(AppError::NothingToServe)?;
         let requests = TaskTracker::new();
-        let bodies = BodyBudget::new(config.http.max_buffered_bytes);
+        let bodies = BodyBudget::new(config.http.max_buffered_bytes, config.http.max_buffered_bytes_per_workspace);
         let serving =
             Serving::build(serve, &config.http, Arc::clone(&sandbox), parts.ids, bodies, requests.clone()).await?;
         Ok(Self { sandbox, serving, drain_timeout: config.http.drain_timeout, requests })

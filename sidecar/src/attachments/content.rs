@@ -10,8 +10,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use tokio::time::Instant;
 
 use super::kind::{HEAD_BYTES, Kind, decode};
+use super::readings::Reading;
 use super::{AttachmentError, Giving, Recipient, error, words};
-use crate::extract::{Document, ExtractError};
+use crate::extract::{Document, ExtractError, Extracted};
 use crate::files::{FileRecord, FilesError};
 use crate::wire::references::Shown;
 
@@ -26,8 +27,8 @@ pub(super) type Pieces = BoxStream<'static, Result<Bytes, FilesError>>;
 pub(super) struct Budget {
     /// Bytes that may still be put in, see [`super::AttachmentLimits::inline_max_request_bytes`].
     pub(super) left_bytes: u64,
-    /// What was read of documents, by id: each is read once.
-    pub(super) texts: BTreeMap<String, Option<String>>,
+    /// What documents were read as, by id: each is read once.
+    pub(super) read: BTreeMap<String, Reading>,
     /// When no document is read any more.
     pub(super) deadline: Instant,
 }
@@ -217,25 +218,44 @@ impl Giving<'_> {
         if file.size_bytes > max_bytes {
             return Ok(self.over(name, &format!("files.extraction_max_bytes: {max_bytes}"), param)?);
         }
-        let text = match self.budget.texts.get(&file.id) {
-            Some(text) => text.clone(),
-            None if self.budget.deadline <= Instant::now() => None,
+        let readings = &self.all.readings;
+        let known = self.budget.read.get(&file.id).cloned().or_else(|| readings.get(&file.id));
+        let reading = match known {
+            Some(reading) => reading,
+            None if self.budget.deadline <= Instant::now() => Reading::Nothing,
             None => {
-                let read = extractor.text(document, pieces, self.budget.deadline).await.map_err(unread)?;
-                if read.is_cut {
-                    return self.too_long(name, param);
-                }
-                if read.is_broken {
+                let workspace = &self.asked.owner.workspace;
+                let read = extractor.text(workspace, document, pieces, self.budget.deadline).await.map_err(unread)?;
+                let is_broken = read.is_broken;
+                if is_broken {
                     tracing::warn!(file.id, kind = ?document, "a document could not be read as text to its end");
                 }
-                let text = if read.is_broken { read.text + words::BROKEN_OFF } else { read.text };
-                (text.trim() != words::BROKEN_OFF.trim() && !text.is_empty()).then_some(text)
+                let reading = Reading::of(read);
+                // Another time more of a broken one may be read: perhaps there was no time.
+                if !is_broken {
+                    readings.keep(&file.id, reading.clone());
+                }
+                reading
             }
         };
-        self.budget.texts.insert(file.id.clone(), text.clone());
-        match text {
-            Some(text) => self.as_text(file, name, param, text),
-            None => Ok(self.dropped(words::unreadable(name), param)),
+        self.budget.read.insert(file.id.clone(), reading.clone());
+        match reading {
+            Reading::Text(text) => self.as_text(file, name, param, text.to_string()),
+            Reading::TooLong => self.too_long(name, param),
+            Reading::Nothing => Ok(self.dropped(words::unreadable(name), param)),
+        }
+    }
+}
+
+impl Reading {
+    fn of(read: Extracted) -> Self {
+        if read.is_cut {
+            return Self::TooLong;
+        }
+        match (read.text.is_empty(), read.is_broken) {
+            (true, _) => Self::Nothing,
+            (false, true) => Self::Text((read.text + words::BROKEN_OFF).into()),
+            (false, false) => Self::Text(read.text.into()),
         }
     }
 }

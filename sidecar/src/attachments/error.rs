@@ -62,6 +62,15 @@ pub(super) fn not_found(vocabulary: Vocabulary, id: &str, param: &str) -> Proble
     Problem::new(ProblemKind::NotFound, Origin::Caller, message).with_param(param)
 }
 
+/// A file for the code of a provider, which neither the code nor the model would have.
+pub(super) fn out_of_reach(param: &str) -> Problem {
+    let message = format!(
+        "`{param}` is a file of this gateway that the model cannot be shown, and the provider's code tool would run \
+         without it: have the code run here (`otari-code-execution: otari`), or upload the file to the provider"
+    );
+    Problem::invalid(message).with_param(param)
+}
+
 /// A file that is too much for a request to a model.
 pub(super) fn too_large(name: &str, limit: &str, param: &str) -> Problem {
     let message = format!(

@@ -76,9 +76,29 @@ pub(super) fn decode(bytes: &[u8]) -> String {
     match bytes {
         [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes),
         [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes),
-        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest).into_owned(),
-        _ => String::from_utf8_lossy(bytes).into_owned(),
+        [0xef, 0xbb, 0xbf, rest @ ..] => utf8_or_older(rest),
+        _ => utf8_or_older(bytes),
     }
+}
+
+/// UTF-8, and what is none as windows-1252 has it: what most text is that says nothing and is not UTF-8.
+fn utf8_or_older(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| windows_1252(*byte)));
+    }
+    text
+}
+
+fn windows_1252(byte: u8) -> char {
+    /// 0x80 to 0x9f; the others are as in Latin-1. Five mean nothing.
+    const FROM_0X80: [char; 32] = [
+        '€', '\u{fffd}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{fffd}', 'Ž', '\u{fffd}',
+        '\u{fffd}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{fffd}', 'ž', 'Ÿ',
+    ];
+    let at = usize::from(byte).checked_sub(0x80);
+    at.and_then(|at| FROM_0X80.get(at)).copied().unwrap_or(char::from(byte))
 }
 
 #[cfg(test)]
@@ -132,6 +152,7 @@ mod tests {
         assert_eq!(decode(b"\xff\xfe\xe4\x00b\x00"), "äb");
         assert_eq!(decode(b"\xfe\xff\xd8\x00\x00b"), "\u{fffd}b");
         assert_eq!(decode(b"\xef\xbb\xbfab"), "ab");
-        assert_eq!(decode(b"caf\xe9"), "caf\u{fffd}");
+        assert_eq!(decode(b"caf\xe9 \x80 \x9f \xff \x81"), "café € Ÿ ÿ \u{fffd}");
+        assert_eq!(decode(b"\xc3\xa4\xe4\xe2\x82"), "ääâ‚", "each as far as it goes");
     }
 }

@@ -32,7 +32,11 @@ async fn fixture() -> Fixture {
     let files = Files::in_folder(folder.path(), Arc::new(SystemClock)).await;
     let limits =
         AttachmentLimits { inline_max_bytes: 1 << 20, inline_max_request_bytes: 3 << 19, text_max_chars: 1000 };
-    Fixture { attachments: Attachments { files: Some(files.clone()), extractor: None, limits }, files, folder }
+    Fixture {
+        attachments: Attachments { files: Some(files.clone()), extractor: None, limits, readings: Readings::default() },
+        files,
+        folder,
+    }
 }
 
 impl Fixture {
@@ -45,7 +49,7 @@ impl Fixture {
             filename: name.to_owned(),
             mime_type: "application/octet-stream".to_owned(),
             purpose: Purpose::UserData,
-            expires_at_ms: None,
+            lifetime_ms: None,
         };
         upload.finish(new).await.unwrap().id
     }
@@ -61,7 +65,15 @@ impl Fixture {
         recipient: Recipient,
         inputs: &[ModelInput],
     ) -> Result<Resolved, Problem> {
-        let asked = Asked { owner: &ann(), wire, body: body.to_string().into(), recipient, workspace: None, inputs };
+        let asked = Asked {
+            owner: &ann(),
+            wire,
+            body: body.to_string().into(),
+            recipient,
+            workspace: None,
+            inputs,
+            declares_code: false,
+        };
         self.attachments.resolve(asked, &mut |_| Ok(())).await.map_err(|error| *error.problem)
     }
 
@@ -231,6 +243,24 @@ async fn files_for_a_container_are_told_beside_the_tools_and_towards_a_provider_
 }
 
 #[tokio::test]
+async fn no_providers_code_runs_without_a_file_that_its_model_cannot_be_shown_either() {
+    let fixture = fixture().await;
+    let (csv, binary) = (fixture.store("data.csv", CSV).await, fixture.store("model.bin", b"\0\x01\x02").await);
+    let ask = async |id: &str, declares_code: bool, recipient: Recipient| {
+        let body = messages(json!([upload(id)])).to_string().into();
+        let asked = Asked { owner: &ann(), wire: ApiFormat::Messages, body, recipient, inputs: ALL, declares_code };
+        fixture.attachments.resolve(asked, &mut |_| Ok(())).await.map_err(|error| *error.problem)
+    };
+    let refused = ask(&binary, true, Recipient::Provider).await.unwrap_err();
+    assert_eq!(refused.param.as_deref(), Some("messages[0].content[0].file_id"));
+    assert!(refused.message.contains("otari-code-execution: otari"), "{refused:?}");
+    ask(&csv, true, Recipient::Provider).await.unwrap();
+    ask(&binary, true, Recipient::Run).await.unwrap();
+    let told = ask(&binary, false, Recipient::Provider).await.unwrap();
+    assert_eq!(told.dropped, ["messages[0].content[0].file_id"]);
+}
+
+#[tokio::test]
 async fn what_its_owner_cannot_see_is_one_and_the_same_error_wherever_it_is_named() {
     let fixture = fixture().await;
     let other_user = Identity { user: "bob".to_owned(), ..ann() };
@@ -301,8 +331,15 @@ async fn a_body_that_names_nothing_of_ours_is_the_one_that_came() {
         ),
     ] {
         let came = Bytes::from(body.to_string());
-        let asked =
-            Asked { owner: &ann(), wire, body: came.clone(), recipient: Recipient::Run, workspace: None, inputs: ALL };
+        let asked = Asked {
+            owner: &ann(),
+            wire,
+            body: came.clone(),
+            recipient: Recipient::Run,
+            workspace: None,
+            inputs: ALL,
+            declares_code: true,
+        };
         let resolved = fixture.attachments.resolve(asked, &mut |_| panic!("nothing is held")).await.unwrap();
         assert_eq!(resolved.body.as_ptr(), came.as_ptr());
         assert!(resolved.seeds.is_empty() && resolved.hint.is_none());
@@ -352,6 +389,7 @@ async fn bytes_arrive_whole_and_no_more_is_held_than_there_is_room_for() {
         recipient: Recipient::Provider,
         workspace: None,
         inputs: ALL,
+        declares_code: false,
     };
     let mut most = 0;
     let mut room = |held| {

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use decision::config::IdentityConfig;
 use serde_json::{Map, Value};
 
+use super::keys::Key;
 use super::problem::HIDDEN;
 use super::read::millis;
 use super::reader::{Reader, is_env_name, shown, without_password};
+use super::share::{self, Usual};
 use super::{FilesConfig, keys};
 use crate::attachments::AttachmentLimits;
 use crate::extract::ExtractLimits;
@@ -19,10 +22,12 @@ const OPTIONS: &str = "files.options";
 const OPTIONS_ENV: &str = "files.options_env";
 const NO_SUCH: &str = "this store has no such option: docs/files.md says where they are named";
 
+/// What a workspace gets of uploads and readings, unless the file says otherwise.
+const USUAL_SHARE: Usual = Usual { part: 2, least: 1 };
 const HOUR_S: u64 = 3600;
 
 /// Reads them; `None` when they are off. Everything is looked at all the same.
-pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path) -> Option<FilesConfig> {
+pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path, identity: &IdentityConfig) -> Option<FilesConfig> {
     let enabled = reader.boolean(&keys::FILES_ENABLED);
     let url = reader.required_text(&keys::FILES_URL);
     let mut store = StoreTarget::parse(&url, data_dir).unwrap_or_else(|fix| {
@@ -53,25 +58,42 @@ pub(super) fn read(reader: &mut Reader<'_>, data_dir: &Path) -> Option<FilesConf
             workspace_max_bytes: reader.integer(&keys::FILES_WORKSPACE_MAX_BYTES),
             workspace_max_files: reader.integer(&keys::FILES_WORKSPACE_MAX_FILES),
             max_concurrent_uploads: reader.size(&keys::FILES_MAX_CONCURRENT_UPLOADS),
+            max_concurrent_uploads_per_workspace: read_share(
+                reader,
+                identity,
+                &keys::FILES_MAX_CONCURRENT_UPLOADS,
+                &keys::FILES_MAX_CONCURRENT_UPLOADS_PER_WORKSPACE,
+            ),
         },
         attachments: AttachmentLimits {
             inline_max_bytes: reader.integer(&keys::FILES_INLINE_MAX_BYTES),
             inline_max_request_bytes: reader.integer(&keys::FILES_INLINE_MAX_REQUEST_BYTES),
             text_max_chars: reader.size(&keys::FILES_TEXT_MAX_CHARS),
         },
-        extraction: read_extraction(reader),
+        extraction: read_extraction(reader, identity),
         sweep_interval: (sweep > 0).then(|| Duration::from_secs(sweep)),
     };
     enabled.then_some(config)
 }
 
-fn read_extraction(reader: &mut Reader<'_>) -> Option<ExtractLimits> {
+fn read_share(reader: &mut Reader<'_>, identity: &IdentityConfig, of: &Key, key: &Key) -> usize {
+    let all = (of, reader.integer(of));
+    usize::try_from(share::read(reader, identity, all, key, USUAL_SHARE)).unwrap_or(usize::MAX)
+}
+
+fn read_extraction(reader: &mut Reader<'_>, identity: &IdentityConfig) -> Option<ExtractLimits> {
     let enabled = reader.boolean(&keys::FILES_EXTRACTION);
     let limits = ExtractLimits {
         timeout: millis(reader, &keys::FILES_EXTRACTION_TIMEOUT_MS),
         max_document_bytes: reader.integer(&keys::FILES_EXTRACTION_MAX_BYTES),
         max_chars: reader.size(&keys::FILES_TEXT_MAX_CHARS),
         max_concurrent: reader.size(&keys::FILES_EXTRACTION_MAX_CONCURRENT),
+        max_concurrent_per_workspace: read_share(
+            reader,
+            identity,
+            &keys::FILES_EXTRACTION_MAX_CONCURRENT,
+            &keys::FILES_EXTRACTION_MAX_CONCURRENT_PER_WORKSPACE,
+        ),
     };
     enabled.then_some(limits)
 }

@@ -216,12 +216,16 @@ keys! {
         "Connections the sidecar serves at once; on more, only health and the policy snapshot are answered, and the rest is told to come back.";
     HTTP_MAX_BUFFERED_BYTES: "http.max_buffered_bytes", Kind::Integer(1024, BYTES_MAX), Some("1073741824"),
         "Bytes of request bodies held at once, by the sidecar over all connections and by each worker of Envoy while they are decided about; further requests are told to come back. At least `max_body_bytes`.";
+    HTTP_MAX_BUFFERED_BYTES_PER_WORKSPACE: "http.max_buffered_bytes_per_workspace", Kind::Integer(1024, BYTES_MAX), None,
+        "The sidecar's share of that for one workspace's requests, with the files that are put into them and the lists of files on their way out, so that none takes it all. Unset: half, and at least `max_body_bytes`; with `identity.mode: none`, all.";
     HTTP_HEADER_TIMEOUT_MS: "http.header_timeout_ms", Kind::Integer(10, 600_000), Some("30000"),
         "Longest time the head of a request may take to arrive at the sidecar.";
     HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),
         "Longest silence inside a request body.";
     HTTP_BODY_DEADLINE_MS: "http.body_deadline_ms", Kind::Integer(10, 24 * HOUR_MS), Some("300000"),
         "Longest time of a whole request body, however it trickles, in the filter and again at the sidecar. Uploads have `files.upload_deadline_ms`; Envoy ends any request at the longer of the two.";
+    HTTP_STALL_TIMEOUT_MS: "http.stall_timeout_ms", Kind::Integer(100, HOUR_MS), Some("120000"),
+        "Longest time in which nothing of an answer can be sent on because its client does not read; then the connection is ended. How long a model or code takes does not count.";
     HTTP_DRAIN_TIMEOUT_MS: "http.drain_timeout_ms", Kind::Integer(0, HOUR_MS), Some("30000"),
         "How long a stopping sidecar waits for open requests, and then again for sandboxes to be destroyed.";
     CONTAINERS_IDLE_SECONDS: "containers.idle_seconds", Kind::Integer(0, 604_800), Some("600"),
@@ -253,7 +257,11 @@ keys! {
     FILES_WORKSPACE_MAX_FILES: "files.workspace_max_files", Kind::Integer(1, 1 << 40), Some("1000000"),
         "Files of a workspace.";
     FILES_MAX_CONCURRENT_UPLOADS: "files.max_concurrent_uploads", Kind::Integer(1, 65_536), Some("64"),
-        "Files written at once, of everybody together; further ones wait 5 seconds for their turn and are then told to come back.";
+        "Files written at once, of everybody together; further ones wait 5 seconds for their turn and are then told to come back. Each holds up to three parts in memory: of 1 MiB for a store in a folder, for one on a server of 5 MiB or a ten-thousandth of `files.max_bytes`.";
+    FILES_MAX_CONCURRENT_UPLOADS_PER_WORKSPACE: "files.max_concurrent_uploads_per_workspace", Kind::Integer(1, 65_536), None,
+        "Of these, those of one workspace, so that none has all turns. Unset: half; with `identity.mode: none`, all.";
+    FILES_UPLOAD_MIN_BYTES_PER_S: "files.upload_min_bytes_per_s", Kind::Integer(0, 1 << 30), Some("1024"),
+        "Slowest upload, on the whole and not counting the first `http.body_timeout_ms`: one that is slower is ended. 0 allows any.";
     FILES_OUTPUT_MAX_FILES: "files.output_max_files", Kind::Integer(0, 10_000), Some("20"),
         "Files kept of one execution.";
     FILES_OUTPUT_MAX_BYTES: "files.output_max_bytes", Kind::Integer(0, BYTES_MAX), Some("67108864"),
@@ -276,6 +284,8 @@ keys! {
         "Longest document that is read as text.";
     FILES_EXTRACTION_MAX_CONCURRENT: "files.extraction_max_concurrent", Kind::Integer(1, 1024), Some("2"),
         "Documents read as text at once, each by a process of up to 1 GiB.";
+    FILES_EXTRACTION_MAX_CONCURRENT_PER_WORKSPACE: "files.extraction_max_concurrent_per_workspace", Kind::Integer(1, 1024), None,
+        "Of these, those of one workspace. Unset: half; with `identity.mode: none`, all.";
     LOG_FORMAT: "log.format", Kind::Choice(&["text", "json"]), Some("text"),
         "Shape of the sidecar's log on standard error.";
     LOG_LEVEL: "log.level", Kind::Text, Some("info"),

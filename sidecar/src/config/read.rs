@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::problem::HIDDEN;
 use super::reader::{Reader, shown};
+use super::share::{self, Usual};
 use super::{
     Config, ConfigProblem, Environment, HttpConfig, ListenAddress, LogConfig, PolicyConfig, Secret, ServeConfig,
     containers, files, keys, models, sandbox, tool_loop,
@@ -72,21 +73,13 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
             max_bytes: reader.size(&keys::RESPONSES_MAX_BYTES),
             max_workspace_bytes: reader.integer(&keys::RESPONSES_WORKSPACE_MAX_BYTES),
         },
-        files: files::read(reader, &data_dir),
+        files: files::read(reader, &data_dir, &identity),
         upstream: ModelLimits {
             connect_timeout: millis(reader, &keys::UPSTREAM_CONNECT_TIMEOUT_MS),
             header_timeout: millis(reader, &keys::UPSTREAM_HEADER_TIMEOUT_MS),
             idle_timeout: millis(reader, &keys::UPSTREAM_IDLE_TIMEOUT_MS),
         },
-        http: HttpConfig {
-            max_connections: reader.size(&keys::HTTP_MAX_CONNECTIONS),
-            max_buffered_bytes: reader.integer(&keys::HTTP_MAX_BUFFERED_BYTES),
-            header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
-            body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
-            body_deadline: millis(reader, &keys::HTTP_BODY_DEADLINE_MS),
-            upload_deadline: millis(reader, &keys::FILES_UPLOAD_DEADLINE_MS),
-            drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
-        },
+        http: read_http(reader, &identity),
         log: LogConfig {
             json: reader.choice(&keys::LOG_FORMAT) == "json",
             level: reader.required_text(&keys::LOG_LEVEL),
@@ -96,6 +89,26 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         warnings: ignored_environment(reader.env()),
         identity,
         data_dir,
+    }
+}
+
+fn read_http(reader: &mut Reader<'_>, identity: &IdentityConfig) -> HttpConfig {
+    let max_buffered_bytes = reader.integer(&keys::HTTP_MAX_BUFFERED_BYTES);
+    // One body of the largest size has to fit in any case.
+    let usual = Usual { part: 2, least: reader.integer(&keys::MAX_BODY_BYTES) };
+    let all = (&keys::HTTP_MAX_BUFFERED_BYTES, max_buffered_bytes);
+    let share = share::read(reader, identity, all, &keys::HTTP_MAX_BUFFERED_BYTES_PER_WORKSPACE, usual);
+    HttpConfig {
+        max_connections: reader.size(&keys::HTTP_MAX_CONNECTIONS),
+        max_buffered_bytes,
+        max_buffered_bytes_per_workspace: share,
+        header_timeout: millis(reader, &keys::HTTP_HEADER_TIMEOUT_MS),
+        body_timeout: millis(reader, &keys::HTTP_BODY_TIMEOUT_MS),
+        body_deadline: millis(reader, &keys::HTTP_BODY_DEADLINE_MS),
+        upload_deadline: millis(reader, &keys::FILES_UPLOAD_DEADLINE_MS),
+        upload_min_bytes_per_s: reader.integer(&keys::FILES_UPLOAD_MIN_BYTES_PER_S),
+        stall_timeout: millis(reader, &keys::HTTP_STALL_TIMEOUT_MS),
+        drain_timeout: millis(reader, &keys::HTTP_DRAIN_TIMEOUT_MS),
     }
 }
 
@@ -212,6 +225,13 @@ fn check(reader: &mut Reader<'_>, config: &Config) {
     if config.http.max_buffered_bytes < config.max_body_bytes {
         let fix = "a body of max_body_bytes would never fit: write at least as much here, or less there";
         reader.problem(keys::HTTP_MAX_BUFFERED_BYTES.path, config.http.max_buffered_bytes.to_string(), fix);
+    }
+    if config.http.max_buffered_bytes_per_workspace < config.max_body_bytes
+        && config.max_body_bytes <= config.http.max_buffered_bytes
+    {
+        let fix = "a body of max_body_bytes would never fit: write at least as much here, or less there";
+        let share = config.http.max_buffered_bytes_per_workspace.to_string();
+        reader.problem(keys::HTTP_MAX_BUFFERED_BYTES_PER_WORKSPACE.path, share, fix);
     }
     let mut sockets = vec![(keys::DATA_DIR.path, config.model_socket()), (keys::DATA_DIR.path, config.admin_socket())];
     if let ListenAddress::Unix(path) = &config.sidecar_listen {

@@ -55,7 +55,11 @@ impl<'a> Reader<'a> {
 
     /// Records a problem.
     pub(super) fn problem(&mut self, key: impl Into<String>, value: impl Into<String>, fix: impl Into<String>) {
-        self.problems.push(ConfigProblem::new(key, value, fix));
+        let problem = ConfigProblem::new(key, value, fix);
+        // What two parts of the configuration read is told once.
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
     }
 
     /// Everything wrong so far, or nothing.

@@ -9,12 +9,13 @@ use serde_json::Value;
 use super::problem::HIDDEN;
 use super::read::{STRONG, is_strong, millis};
 use super::reader::{Reader, shown};
+use super::share::{self, Usual};
 use super::{ListenAddress, SandboxBackendConfig, SandboxConfig, ServeConfig, keys};
 use crate::sandbox::process::{ProcessSettings, RunAs, SandboxLimits};
 use crate::sandbox::remote::{HttpLimits, HttpSettings};
 
-/// A workspace gets one in so many sessions, unless the file says otherwise.
-const DEFAULT_SHARE: usize = 4;
+/// What a workspace gets of the sessions, unless the file says otherwise.
+const USUAL_SHARE: Usual = Usual { part: 4, least: 1 };
 /// Longest name of a session image.
 const IMAGE_MAX_CHARS: usize = 255;
 
@@ -93,17 +94,9 @@ fn read_serve(reader: &mut Reader<'_>, backend: &str) -> Option<ServeConfig> {
 }
 
 fn read_share(reader: &mut Reader<'_>, identity: &IdentityConfig) -> usize {
-    let all = reader.size(&keys::SANDBOX_MAX_SESSIONS);
-    let share = match reader.optional_integer(&keys::SANDBOX_MAX_SESSIONS_PER_WORKSPACE) {
-        Some(share) => usize::try_from(share).unwrap_or(usize::MAX),
-        None if *identity == IdentityConfig::None => all,
-        None => (all / DEFAULT_SHARE).max(1),
-    };
-    if share > all {
-        let fix = "write no more than sandbox.max_sessions, or more there";
-        reader.problem(keys::SANDBOX_MAX_SESSIONS_PER_WORKSPACE.path, share.to_string(), fix);
-    }
-    share
+    let all = (&keys::SANDBOX_MAX_SESSIONS, reader.integer(&keys::SANDBOX_MAX_SESSIONS));
+    let share = share::read(reader, identity, all, &keys::SANDBOX_MAX_SESSIONS_PER_WORKSPACE, USUAL_SHARE);
+    usize::try_from(share).unwrap_or(usize::MAX)
 }
 
 fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) -> ProcessSettings {

@@ -211,7 +211,7 @@ models:
             lissten: no such key; did you mean `listen`?
             data_dirr: no such key; did you mean `data_dir`?
             api_key: no such key; take it out (docs/configuration.md lists all keys)
-            files: `5`: write a mapping with enabled, url, max_bytes, upload_deadline_ms, workspace_max_bytes, workspace_max_files, max_concurrent_uploads, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec, inline_max_bytes, inline_max_request_bytes, text_max_chars, extraction, extraction_timeout_ms, extraction_max_bytes, extraction_max_concurrent
+            files: `5`: write a mapping with enabled, url, max_bytes, upload_deadline_ms, workspace_max_bytes, workspace_max_files, max_concurrent_uploads, max_concurrent_uploads_per_workspace, upload_min_bytes_per_s, output_max_files, output_max_bytes, retention_hours, sweep_interval_sec, inline_max_bytes, inline_max_request_bytes, text_max_chars, extraction, extraction_timeout_ms, extraction_max_bytes, extraction_max_concurrent, extraction_max_concurrent_per_workspace
             providers.Bad Name: `Bad Name`: name it with a-z, 0-9, _ and -, at most 40 of them
             providers.one.api_key: no such key; keys do not belong in this file: write `api_key_env` and a variable's name
             providers.one.base_url: write the server's address, such as "http://127.0.0.1:11434"

@@ -2,12 +2,7 @@
 
 use decision::request::OWN_FILE;
 
-use crate::ids::IdSource;
-
-/// Prefix of the same file inside a container on the OpenAI wire.
-const IN_CONTAINER: &str = "cfile_otr";
-/// Hex digits of an id.
-const DIGITS: usize = 32;
+use crate::ids::{self, IdSource};
 
 /// The id of a file of ours: [`OWN_FILE`] and 32 lower-case hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,17 +16,7 @@ impl FileId {
 
     /// Reads one; `None` for whatever is not exactly of the form.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::of_digits(text.strip_prefix(OWN_FILE)?)
-    }
-
-    /// Reads the name that a file has inside a container on the OpenAI wire.
-    pub fn parse_in_container(text: &str) -> Option<Self> {
-        Self::of_digits(text.strip_prefix(IN_CONTAINER)?)
-    }
-
-    /// The name that the file has inside a container on the OpenAI wire.
-    pub fn in_container(&self) -> String {
-        format!("{IN_CONTAINER}{}", self.digits())
+        ids::is_minted(OWN_FILE, text).then(|| Self(text.to_owned()))
     }
 
     /// The id itself.
@@ -46,8 +31,7 @@ impl FileId {
 
     /// The id of these hex digits.
     pub(super) fn of_digits(digits: &str) -> Option<Self> {
-        let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        (digits.len() == DIGITS && digits.bytes().all(hex)).then(|| Self(format!("{OWN_FILE}{digits}")))
+        Self::parse(&format!("{OWN_FILE}{digits}"))
     }
 }
 
@@ -60,8 +44,9 @@ mod tests {
     fn only_ids_of_our_form_are_ids() {
         let id = FileId::mint(&SystemIds);
         assert_eq!(FileId::parse(id.as_str()), Some(id.clone()));
-        assert_eq!(FileId::parse_in_container(&id.in_container()), Some(id.clone()));
-        assert_eq!(FileId::parse(&id.in_container()), None);
+        let in_container = ids::in_container(id.as_str());
+        assert_eq!(ids::out_of_container(&in_container).as_deref(), Some(id.as_str()));
+        assert_eq!(FileId::parse(&in_container), None);
         let digits = id.digits();
         for wrong in [
             String::new(),

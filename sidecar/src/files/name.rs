@@ -7,6 +7,9 @@ pub const NAME_MAX_BYTES: usize = 255;
 /// What a file is called that has no name of its own.
 const NAMELESS: &str = "file";
 
+/// What Anthropic's service allows in no name, beside separators and control characters; no more does Windows.
+const RESERVED: [char; 7] = ['<', '>', ':', '"', '|', '?', '*'];
+
 /// Why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -19,6 +22,9 @@ pub enum NameError {
     /// It has a character that changes the direction of text, and so can show another name than it is.
     #[error("the file name has a character that changes the direction of text")]
     Direction,
+    /// It has one of [`RESERVED`].
+    #[error("the file name has one of the characters < > : \" | ? *")]
+    Reserved,
     /// It is longer than [`NAME_MAX_BYTES`].
     #[error("the file name has more than {NAME_MAX_BYTES} bytes")]
     TooLong,
@@ -40,6 +46,11 @@ pub fn clean(name: &str) -> Result<String, NameError> {
         return Err(NameError::TooLong);
     }
     Ok(last.to_owned())
+}
+
+/// Refuses a name that Anthropic's service refuses as well.
+pub fn check_reserved(name: &str) -> Result<(), NameError> {
+    if name.contains(RESERVED) { Err(NameError::Reserved) } else { Ok(()) }
 }
 
 /// Gives each file of a workspace a name of its own: `data.csv`, `data-2.csv`, `data-3.csv`.
@@ -134,6 +145,15 @@ mod tests {
         ] {
             assert_eq!(clean(name), Err(error), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_name_may_hold_what_one_vendor_refuses_unless_it_is_asked() {
+        for letter in RESERVED {
+            let name = format!("a{letter}b.csv");
+            assert_eq!((clean(&name), check_reserved(&name)), (Ok(name.clone()), Err(NameError::Reserved)));
+        }
+        assert_eq!(check_reserved("a b é'&%#;=(1).csv"), Ok(()));
     }
 
     #[test]

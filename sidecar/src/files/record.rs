@@ -55,8 +55,8 @@ pub struct NewFile {
     pub mime_type: String,
     /// What it is for.
     pub purpose: Purpose,
-    /// When it stops being visible, milliseconds since the epoch; `None`: `files.retention_hours` decides.
-    pub expires_at_ms: Option<i64>,
+    /// How many milliseconds after it was stored it stops being visible; `None`: `files.retention_hours` decides.
+    pub lifetime_ms: Option<i64>,
 }
 
 /// A page of a list.

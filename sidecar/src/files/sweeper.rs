@@ -87,7 +87,18 @@ impl Sweeper {
 
     async fn sweep_all(&self, distance_ms: i64, report: &mut SweepReport) -> Result<(), FilesError> {
         self.sweep_rows(report).await?;
+        self.sweep_places().await?;
         self.sweep_blobs(distance_ms, report).await
+    }
+
+    /// What nobody needs to know any more of files that are long gone.
+    async fn sweep_places(&self) -> Result<(), FilesError> {
+        for _ in 0..MAX_BATCHES {
+            if self.inside.repository.forget_file_places(BATCH).await? == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// What a sweep would do now.
@@ -240,20 +251,20 @@ impl Inside {
     /// Whether the store is the one these rows belong to. One that nobody has marked becomes ours.
     async fn is_our_store(&self) -> Result<bool, FilesError> {
         let ours = self.repository.store_mark(&self.ids.hex128()).await?;
-        match self.store.mark().await? {
-            Some(mark) if mark == ours => Ok(true),
-            Some(_) => {
-                tracing::warn!(
-                    "files.url names a store that belongs to another database: blobs that no row knows are left in it; \
-                     if it is this database's alone, delete its object `otari-file-store`"
-                );
-                Ok(false)
-            }
-            None => {
-                self.store.put_mark(&ours).await?;
-                Ok(true)
-            }
+        let mut found = self.store.mark().await?;
+        if found.is_none() {
+            self.store.put_mark(&ours).await?;
+            // Of two that begin at once, one has won.
+            found = self.store.mark().await?;
         }
+        if found.is_some_and(|mark| mark == ours) {
+            return Ok(true);
+        }
+        tracing::warn!(
+            "files.url names a store that belongs to another database: blobs that no row knows are left in it; if it is \
+             this database's alone, delete its object `otari-file-store`"
+        );
+        Ok(false)
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) fn limits() -> FilesLimits {
         workspace_max_bytes: 1 << 30,
         workspace_max_files: 10_000,
         max_concurrent_uploads: 8,
+        max_concurrent_uploads_per_workspace: 8,
     }
 }
 
@@ -96,7 +97,7 @@ pub(super) fn new(filename: &str) -> NewFile {
         filename: filename.to_owned(),
         mime_type: "text/csv".to_owned(),
         purpose: Purpose::UserData,
-        expires_at_ms: None,
+        lifetime_ms: None,
     }
 }
 

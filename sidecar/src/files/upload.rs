@@ -10,14 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::identity::Identity;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::id::FileId;
 use super::record::{FileRecord, NewFile};
 use super::store::{BlobWriter, StoreError};
-use super::{FilesError, Inside, kill_point};
-use crate::repository::{Expiry, StoredFile};
+use super::{FilesError, Inside, Turn, kill_point};
+use crate::repository::StoredFile;
 use crate::telemetry;
 
 /// Pieces that wait for the task.
@@ -47,7 +47,7 @@ enum Message {
 struct Writing {
     inside: Arc<Inside>,
     /// Given back when everything is over.
-    _permit: OwnedSemaphorePermit,
+    _turn: Turn,
     owner: Identity,
     id: FileId,
     blob: BlobWriter,
@@ -61,7 +61,7 @@ struct Writing {
 impl Upload {
     pub(super) async fn begin(
         inside: &Arc<Inside>,
-        permit: OwnedSemaphorePermit,
+        turn: Turn,
         owner: &Identity,
         max_bytes: u64,
     ) -> Result<Self, FilesError> {
@@ -72,7 +72,7 @@ impl Upload {
         let writing = Writing {
             blob: inside.store.write(&id),
             inside: Arc::clone(inside),
-            _permit: permit,
+            _turn: turn,
             owner: owner.clone(),
             id,
             hash: Sha256::new(),
@@ -211,18 +211,14 @@ impl Writing {
         kill_point::reached("committed");
         let sha256 = hex(&std::mem::take(&mut self.hash).finalize());
         let retention = self.inside.limits.retention.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
-        let expires = match (new.expires_at_ms, retention) {
-            (Some(at), _) => Expiry::At(at),
-            (None, Some(time)) => Expiry::After(time),
-            (None, None) => Expiry::Never,
-        };
+        let lifetime_ms = new.lifetime_ms.or(retention);
         let stored = StoredFile {
             filename: &new.filename,
             mime_type: &new.mime_type,
             purpose: new.purpose.as_str(),
             size_bytes: self.size_bytes,
             sha256: &sha256,
-            expires,
+            lifetime_ms,
         };
         let (repository, quota) = (&self.inside.repository, self.inside.quota());
         let stored = repository.store_file(&self.owner, self.id.as_str(), &stored, self.reserved, quota);
@@ -238,7 +234,7 @@ impl Writing {
             size_bytes: self.size_bytes,
             sha256,
             created_at_ms,
-            expires_at_ms: expires.at(created_at_ms),
+            expires_at_ms: lifetime_ms.map(|time| created_at_ms.saturating_add(time)),
         })
     }
 

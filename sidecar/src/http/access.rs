@@ -165,6 +165,7 @@ fn fallback_route(endpoint: Endpoint) -> &'static str {
         Endpoint::Inference(ApiFormat::Messages) => "/v1/messages",
         Endpoint::Inference(ApiFormat::ChatCompletions) => "/v1/chat/completions",
         Endpoint::Inference(ApiFormat::Responses) => "/v1/responses",
+        Endpoint::TokenCount(_) => "/v1/messages/count_tokens",
         Endpoint::Files => "files",
         Endpoint::Control | Endpoint::Uninspected | Endpoint::Other | Endpoint::Misspelled(_) => "other",
     }

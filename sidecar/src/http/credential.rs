@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use decision::config::IdentityConfig;
 use decision::exchange::{self, RequestHead};
 use decision::identity::{self, Identity, key_hash};
-use decision::problem::{Origin, Problem, ProblemKind};
+use decision::problem::{INVALID_KEY, Origin, Problem, ProblemKind};
 use decision::reason::Reason;
 use http::request::Parts;
 use sha2::{Digest, Sha256};
@@ -21,7 +21,8 @@ pub(super) fn require_master_key(services: &Services, headers: &HeaderMap) -> Re
     };
     match shown(headers)? {
         Some(given) if is_secret(&given, master) => Ok(()),
-        _ => Err(unauthenticated("this route needs the master key, in `Otari-Key` or as a bearer token")),
+        Some(_) => Err(unauthenticated("this is not the master key, which this route needs", Some(INVALID_KEY))),
+        None => Err(unauthenticated("this route needs the master key, in `Otari-Key` or as a bearer token", None)),
     }
 }
 
@@ -54,7 +55,8 @@ pub(super) async fn require_any_key(services: &Services, headers: &HeaderMap) ->
         return Ok(());
     }
     let Some(given) = shown(headers)? else {
-        return Err(unauthenticated("this route needs a key, in `Otari-Key`, as a bearer token or in `x-api-key`"));
+        let text = "this route needs a key, in `Otari-Key`, as a bearer token or in `x-api-key`";
+        return Err(unauthenticated(text, None));
     };
     if services.master_key.as_ref().is_some_and(|master| is_secret(&given, master)) {
         return Ok(());
@@ -70,7 +72,7 @@ pub(super) async fn require_any_key(services: &Services, headers: &HeaderMap) ->
     }
     match current.owner(&hash) {
         Some(_) => Ok(()),
-        None => Err(unauthenticated("this key is not known, has expired or was revoked")),
+        None => Err(unauthenticated("this key is not known, has expired or was revoked", Some(INVALID_KEY))),
     }
 }
 
@@ -87,8 +89,8 @@ fn shown(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Refusal> {
     shown.map(|shown| shown.map(<[u8]>::to_vec)).map_err(|(_, problem)| problem.into())
 }
 
-fn unauthenticated(message: &str) -> Refusal {
-    Problem::new(ProblemKind::Unauthenticated, Origin::Caller, message).into()
+fn unauthenticated(message: &str, code: Option<&'static str>) -> Refusal {
+    Problem { code, ..Problem::new(ProblemKind::Unauthenticated, Origin::Caller, message) }.into()
 }
 
 fn denied(message: &str) -> Refusal {

@@ -64,7 +64,7 @@ pub(super) async fn serve(
     let ours = match caller.endpoint {
         // A misspelled path is refused there.
         Endpoint::Inference(_) | Endpoint::Misspelled(_) => true,
-        Endpoint::Uninspected | Endpoint::Other => sent_here,
+        Endpoint::Uninspected | Endpoint::TokenCount(_) | Endpoint::Other => sent_here,
         Endpoint::Files | Endpoint::Control => false,
     };
     if !ours {
@@ -78,7 +78,9 @@ pub(super) async fn serve(
 
 fn no_such_path(endpoint: Endpoint) -> Refusal {
     let text = match endpoint {
-        Endpoint::Files => "there is no such path under `files` or `containers`",
+        Endpoint::Files => {
+            "there is no such path: of containers this gateway serves themselves and the files that answers cite"
+        }
         _ => "there is no such path",
     };
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
@@ -190,6 +192,11 @@ async fn act(
     };
     let headers = forward_headers(services, &incoming.headers, &forward)?;
     let incoming = Incoming { headers, ..incoming };
+    let mut payload = payload;
+    if let (Payload::Held(body), Some(owner)) = (&mut payload, &forward.identity) {
+        let counted = body.share.belongs_to(&owner.workspace);
+        counted.map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))?;
+    }
     let (payload, named) = with_answers(services, payload, &forward).await?;
     // The target goes its own way; what is left of the forward says the rest.
     match std::mem::replace(&mut forward.target, Target::Sidecar) {

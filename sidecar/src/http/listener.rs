@@ -44,8 +44,8 @@ pub struct ListenerLimits {
     pub max_connections: usize,
     /// Longest time for a request's head.
     pub header_timeout: Duration,
-    /// Longest wait for the other end to read; `None` for ever.
-    pub stall_timeout: Option<Duration>,
+    /// Longest wait for the other end to read.
+    pub stall_timeout: Duration,
 }
 
 /// When connections end. `stop` lets open requests finish; `abandon` does not.
@@ -188,10 +188,7 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let this = self.clone();
-        match self.limits.stall_timeout {
-            Some(patience) => self.tasks.spawn(this.serve(Stalling::new(stream, patience), place)),
-            None => self.tasks.spawn(this.serve(stream, place)),
-        };
+        self.tasks.spawn(this.serve(Stalling::new(stream, self.limits.stall_timeout), place));
     }
 
     async fn serve<S>(self, stream: S, place: Place)

@@ -14,7 +14,7 @@ use sqlx::{Any, AssertSqlSafe};
 
 use super::{Repository, RepositoryError};
 
-pub use changes::{Expiry, GRACE_MS, StoredFile};
+pub use changes::{GRACE_MS, StoredFile};
 pub use sweep::{DueFiles, RetiredFile};
 pub use usage::{Counted, FileQuota, FileUsage};
 
@@ -120,10 +120,12 @@ impl Repository {
         rows.into_iter().map(FileRow::try_from).collect()
     }
 
-    /// Where a file of this owner stands in a list, be it deleted or expired, until the sweep has removed its row.
+    /// Where a file of this owner stands in a list, be it deleted or expired; for a day longer than there is a row of it.
     pub async fn file_position(&self, owner: &Identity, id: &str) -> Result<Option<FilePosition>, RepositoryError> {
         let created_at_ms = sqlx::query_scalar(
-            "SELECT created_at_ms FROM files WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND state <> 'pending'",
+            "SELECT created_at_ms FROM files WHERE id = $1 AND user_id || '' = $2 AND workspace_id || '' = $3 \
+             AND state <> 'pending' UNION ALL \
+             SELECT created_at_ms FROM file_places WHERE id = $1 AND user_id = $2 AND workspace_id = $3 LIMIT 1",
         )
         .bind(id)
         .bind(&owner.user)

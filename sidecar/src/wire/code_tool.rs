@@ -108,14 +108,16 @@ pub fn description(tool: CodeTool) -> &'static str {
         CodeTool::Python => {
             "Runs Python code in an isolated interpreter and gives back its standard output, \
 standard error and return code. Variables, imports and files stay in place between calls of the same request. \
-There is no network. Only what the code prints is seen, so print every result that matters. Prefer running code \
+There is no network. Only what the code prints is seen, so print every result that matters. Files that it writes in the \
+working directory go to the user if the result lists them, each with its id. Prefer running code \
 to working things out in your head whenever numbers, dates, data or files are involved."
         }
         CodeTool::Bash => {
             "Runs a command line with bash in an isolated workspace and gives back its standard output, \
 standard error and return code. Files stay in place between calls of the same request and are shared with the other \
 tools of this workspace; variables and the working directory do not, for each call has a shell of its own. There is \
-no network and nobody to answer a prompt."
+no network and nobody to answer a prompt. Files that it writes in the workspace go to the user if the result lists \
+them, each with its id."
         }
         CodeTool::TextEditor => {
             "Views, creates and edits text files in an isolated workspace that it shares with the other tools. \

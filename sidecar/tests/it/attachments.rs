@@ -93,6 +93,29 @@ async fn a_model_of_text_alone_reads_documents_as_text_unless_that_is_off() {
 }
 
 #[tokio::test]
+async fn a_document_is_read_once_however_often_it_is_named() {
+    let sidecar = start_with("files: {text_max_chars: 100}").await;
+    let upstream = Upstream::answering(&sidecar.config.model_socket(), 200, &[], b"{}");
+    let padded = |text: &str| format!("{:<400}", format!("<p>{text}</p>")).into_bytes();
+    for (text, status) in [("short".to_owned(), 200), ("long ".repeat(30), 413)] {
+        let id = upload(&sidecar, "page.html", &padded(&text)).await;
+        let body = json!({"model": "local-1", "messages": [{"role": "user", "content": [
+            {"type": "file", "file": {"file_id": id}}, {"type": "file", "file": {"file_id": id}},
+        ]}]});
+        let ask = async || sidecar.call("POST", "/v1/chat/completions").json(&body).send().await;
+        assert_eq!(ask().await.status, status);
+        // Nobody changes a blob; by this one it shows whether it is read again.
+        let blob = sidecar.config.data_dir.join("files").join(&id[8..10]).join(&id[8..]);
+        std::fs::write(blob, padded(if status == 200 { "changed" } else { "short" })).unwrap();
+        assert_eq!(ask().await.status, status, "{text}");
+        if status == 200 {
+            let said = sent(&upstream, 1).to_string();
+            assert!(said.contains("short") && !said.contains("changed"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_is_not_there_is_refused_in_the_callers_words_before_any_model_is_asked() {
     let sidecar = start().await;
     let upstream = Upstream::answering(&sidecar.config.model_socket(), 200, &[], b"{}");

@@ -59,6 +59,100 @@ async fn a_body_that_does_not_fit_beside_the_others_is_told_to_come_back() {
     held(&sidecar, 0).await;
 }
 
+/// A file under the longest name there is, which JSON makes twice as long.
+async fn store_one(sidecar: &Sidecar) {
+    let name = "\\\"".repeat(255);
+    let form = format!("--x\r\ncontent-disposition: form-data; name=file; filename=\"{name}\"\r\n\r\n1\r\n--x--\r\n");
+    let call = sidecar.call("POST", "/v1/files").header("content-type", "multipart/form-data; boundary=x");
+    let answer = call.body(form).send().await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+}
+
+#[tokio::test]
+async fn a_list_counts_until_it_has_left() {
+    let sidecar = start_with("http: {max_buffered_bytes_per_workspace: 67108864, drain_timeout_ms: 100}").await;
+    // As if they had been uploaded.
+    sqlx::any::install_default_drivers();
+    let database = format!("sqlite://{}", sidecar.config.data_dir.join("otari.db").display());
+    let database = sqlx::AnyPool::connect(&database).await.unwrap();
+    let rows = "INSERT INTO files (id, user_id, workspace_id, state, filename, mime_type, purpose, size_bytes, sha256, \
+         created_at_ms, sweep_at_ms) \
+         WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 3000) \
+         SELECT printf('file-otr%032x', n), 'default', 'default', 'stored', printf('%.*c', 255, '\"'), 'text/csv', \
+         'user_data', 1, 'x', n, 9223372036854775807 FROM c";
+    sqlx::query(rows).execute(&database).await.unwrap();
+    database.close().await;
+    // More than sockets and queues hold, and nobody reads it.
+    let unread = sidecar.call("GET", "/v1/files").open().await;
+    let some = async {
+        loop {
+            let metrics = sidecar.admin("GET", "/otari/metrics").send().await;
+            let text = String::from_utf8_lossy(&metrics.body).into_owned();
+            let held = text.lines().find_map(|line| line.strip_prefix("otari_sidecar_buffered_bytes "));
+            if held.unwrap().parse::<u64>().unwrap() > 1_000_000 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), some).await.unwrap();
+    drop(unread);
+    held(&sidecar, 0).await;
+    let whole = sidecar.call("GET", "/v1/files").send().await;
+    assert_eq!(whole.json()["data"].as_array().unwrap().len(), 3000);
+    assert_eq!(whole.header("content-length"), Some(&*whole.body.len().to_string()));
+    held(&sidecar, 0).await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_much_for_the_workspace_is_told_to_come_back() {
+    let sidecar = start_with("max_body_bytes: 4096\nhttp: {max_buffered_bytes_per_workspace: 4096}").await;
+    for _ in 0..8 {
+        store_one(&sidecar).await;
+    }
+    let refused = sidecar.call("GET", "/v1/files").send().await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("http.max_buffered_bytes_per_workspace"), "{message}");
+    let few = sidecar.call("GET", "/v1/files?limit=2").send().await;
+    assert_eq!(few.status, 200);
+}
+
+#[tokio::test]
+async fn who_does_not_read_an_answer_loses_the_connection_and_who_waits_for_one_does_not() {
+    let sidecar = start_with("http: {stall_timeout_ms: 200, drain_timeout_ms: 100}").await;
+    let content = vec![7; 32 << 20];
+    let form = [&b"--x\r\ncontent-disposition: form-data; name=file\r\n\r\n"[..], &content, b"\r\n--x--\r\n"].concat();
+    let call = sidecar.call("POST", "/v1/files").header("content-type", "multipart/form-data; boundary=x");
+    let id = call.body(form).send().await.json()["id"].as_str().unwrap().to_owned();
+    let mut unread = sidecar.call("GET", &format!("/v1/files/{id}/content")).open().await;
+    // It says so itself when it has given up.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let mut bytes = 0;
+    let broke = loop {
+        match unread.piece().await {
+            Ok(Some(piece)) => bytes += piece.len(),
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    assert!(broke && bytes < content.len(), "{bytes} bytes came after all");
+    // Silence of a model's is none of its client's.
+    let (_upstream, pieces) = Upstream::streaming(&sidecar.config.model_socket());
+    let mut answer = Box::pin(sidecar.call("POST", "/v1/messages").body(BODY).open());
+    let mut open = tokio::select! {
+        open = &mut answer => open,
+        () = async {
+            pieces.send(Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"data: 1\n\n")))).await.unwrap();
+            std::future::pending::<()>().await;
+        } => unreachable!("it waits for ever"),
+    };
+    assert!(open.piece().await.unwrap().is_some());
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    pieces.send(Ok(hyper::body::Frame::data(bytes::Bytes::from_static(b"data: 2\n\n")))).await.unwrap();
+    assert_eq!(open.piece().await.unwrap().unwrap(), "data: 2\n\n");
+}
+
 #[tokio::test]
 async fn a_client_that_sends_all_before_it_reads_gets_its_early_answer() {
     let sidecar = start_with("max_body_bytes: 4096").await;

@@ -11,8 +11,13 @@ use tokio::time::Instant;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-const LIMITS: ExtractLimits =
-    ExtractLimits { timeout: Duration::from_mins(1), max_document_bytes: 1 << 25, max_chars: 1000, max_concurrent: 2 };
+const LIMITS: ExtractLimits = ExtractLimits {
+    timeout: Duration::from_mins(1),
+    max_document_bytes: 1 << 25,
+    max_chars: 1000,
+    max_concurrent: 2,
+    max_concurrent_per_workspace: 2,
+};
 
 fn extractor(limits: ExtractLimits) -> Extractor {
     Extractor::new(env!("CARGO_BIN_EXE_otari-sidecar").into(), limits)
@@ -26,7 +31,7 @@ async fn read_within(limits: ExtractLimits, kind: Document, bytes: impl Into<Byt
     // In many pieces, as a store gives them.
     let bytes: Bytes = bytes.into();
     let pieces: Vec<_> = bytes.chunks(10_000).map(|piece| Ok::<_, Infallible>(Bytes::copy_from_slice(piece))).collect();
-    extractor(limits).text(kind, stream::iter(pieces), far()).await.unwrap()
+    extractor(limits).text("team", kind, stream::iter(pieces), far()).await.unwrap()
 }
 
 async fn read(kind: Document, bytes: impl Into<Bytes>) -> Extracted {
@@ -155,18 +160,35 @@ async fn who_finds_no_turn_in_time_is_told_and_a_source_that_fails_is_no_broken_
     let extractor = extractor(ExtractLimits { max_concurrent: 1, ..LIMITS });
     let waiting = stream::pending::<Result<Bytes, std::io::Error>>();
     let (first, reader) = (extractor.clone(), tokio_util::task::TaskTracker::new());
-    let first = reader.spawn(async move { first.text(Document::Html, waiting, far()).await });
+    let first = reader.spawn(async move { first.text("team", Document::Html, waiting, far()).await });
     let mut second;
     loop {
         // Until the first one has its turn.
-        second =
-            extractor.text(Document::Html, stream::iter([Err(std::io::Error::other("gone"))]), Instant::now()).await;
+        second = extractor
+            .text("team", Document::Html, stream::iter([Err(std::io::Error::other("gone"))]), Instant::now())
+            .await;
         if matches!(second, Err(ExtractError::Busy)) {
             break;
         }
         tokio::task::yield_now().await;
     }
     first.abort();
-    let failed = extractor.text(Document::Html, stream::iter([Err(std::io::Error::other("gone"))]), far()).await;
+    let failed =
+        extractor.text("team", Document::Html, stream::iter([Err(std::io::Error::other("gone"))]), far()).await;
     assert!(matches!(failed, Err(ExtractError::Source(_))), "{failed:?}");
+}
+
+#[tokio::test]
+async fn one_workspace_never_has_every_turn() {
+    let extractor = extractor(ExtractLimits { max_concurrent_per_workspace: 1, ..LIMITS });
+    let waiting = stream::pending::<Result<Bytes, std::io::Error>>();
+    let (first, tasks) = (extractor.clone(), tokio_util::task::TaskTracker::new());
+    let first = tasks.spawn(async move { first.text("team", Document::Html, waiting, far()).await });
+    let page = || stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"<p>Hello</p>"))]);
+    while !matches!(extractor.text("team", Document::Html, page(), Instant::now()).await, Err(ExtractError::Busy)) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(extractor.text("other", Document::Html, page(), far()).await.unwrap().text, "Hello");
+    first.abort();
+    assert_eq!(extractor.text("team", Document::Html, page(), far()).await.unwrap().text, "Hello");
 }

@@ -53,7 +53,7 @@ async fn upload(files: &Files, bytes: Vec<u8>) -> FileRecord {
         upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
     }
     let (filename, mime_type) = ("data.csv".to_owned(), "text/csv".to_owned());
-    upload.finish(NewFile { filename, mime_type, purpose: Purpose::UserData, expires_at_ms: None }).await.unwrap()
+    upload.finish(NewFile { filename, mime_type, purpose: Purpose::UserData, lifetime_ms: None }).await.unwrap()
 }
 
 async fn engine(data: &Path, model: &Path, files: Files, tasks: TaskTracker) -> Arc<Engine> {

@@ -35,7 +35,7 @@ async fn wrong_paths_and_methods_are_answered_in_the_callers_words() {
     assert_eq!((method.status, method.json()["error"]["type"].as_str()), (405, Some("invalid_request_error")));
     let containers = sidecar.call("GET", "/v1/containers").send().await;
     assert_eq!(containers.status, 404);
-    assert!(containers.json()["error"]["message"].as_str().unwrap().contains("containers are not served"));
+    assert!(containers.json()["error"]["message"].as_str().unwrap().contains("the files that answers cite"));
 }
 
 #[tokio::test]

@@ -66,6 +66,23 @@ impl S3 {
         self.place_in(OPEN_BUCKET)
     }
 
+    /// The names of all objects of a place whose keys are `FOLDER/NAME`, or a name alone, without their folders.
+    pub fn objects(&self, place: &str) -> Fallible<Vec<String>> {
+        let mut names = Vec::new();
+        for name in self.entries(place)? {
+            // Ours are named by two digits.
+            if name.len() == 2 { names.extend(self.entries(&format!("{place}/{name}"))?) } else { names.push(name) }
+        }
+        Ok(names)
+    }
+
+    fn entries(&self, folder: &str) -> Fallible<Vec<String>> {
+        let line = format!("GET /buckets/{folder}/?limit=100000 HTTP/1.1\r\naccept: application/json");
+        let answer = tell(self.filer, &line, "")?;
+        let paths = answer.split("\"FullPath\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+        Ok(paths.filter_map(|path| path.rsplit('/').next()).map(str::to_owned).collect())
+    }
+
     // A bucket of its own for everybody would be a set of volumes for everybody.
     fn place_in(&self, bucket: &str) -> Fallible<String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);

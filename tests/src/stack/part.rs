@@ -77,8 +77,22 @@ impl Part {
 
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> io::Result<u64> {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most that resident memory has been, in bytes, since the start or the last [`Self::forget_peak`].
+    pub fn peak_bytes(&self) -> io::Result<u64> {
+        self.status_bytes("VmHWM:")
+    }
+
+    /// Lets the peak begin anew with what is resident now.
+    pub fn forget_peak(&self) -> io::Result<()> {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid), "5")
+    }
+
+    fn status_bytes(&self, name: &str) -> io::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         let kilobytes = line.trim().trim_end_matches(" kB").parse::<u64>().map_err(io::Error::other)?;
         Ok(kilobytes * 1024)
     }

@@ -47,3 +47,25 @@ async fn a_file_of_ours_reaches_its_provider_as_content_and_a_foreign_one_as_it_
     assert_eq!(refused(&answer, 404, "not_found_error"), "File `file-otr0123456789abcdef0123456789abcdef` not found.");
     assert!(seen(&stack, &gone).await.is_empty());
 }
+
+#[tokio::test]
+async fn a_token_count_names_files_of_ours_like_a_message_and_a_batch_is_refused() {
+    let stack = shared().await;
+    let (mine, tag) = (upload(&stack, "data.csv", "a,b\n1,2").await, tag());
+    let count = |id: &str, tag: &str| {
+        Call::post("/v1/messages/count_tokens", &request(tag, id)).header("anthropic-version", "2023-06-01")
+    };
+    stack.send(count(&mine, &tag)).await;
+    let record = seen(&stack, &tag).await.pop().expect("it reached the model");
+    assert_eq!(record.path, "/v1/messages/count_tokens");
+    let sent = record.json();
+    let source = json!({"type": "text", "media_type": "text/plain", "data": "a,b\n1,2"});
+    assert_eq!(sent["messages"][2]["content"][0]["content"][1]["source"], source, "{sent}");
+    let gone = stack.send(count("file-otr0123456789abcdef0123456789abcdef", &tag)).await;
+    refused(&gone, 404, "not_found_error");
+    let batch = json!({"requests": [{"custom_id": "a", "params": request(&tag, &mine)}]});
+    let batch = Call::post("/v1/messages/batches", &batch).header("anthropic-version", "2023-06-01");
+    let message = refused(&stack.send(batch).await, 400, "invalid_request_error").to_owned();
+    assert!(message.contains("upload the file to the provider"), "{message}");
+    assert_eq!(seen(&stack, &tag).await.len(), 1);
+}

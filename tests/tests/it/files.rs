@@ -90,6 +90,23 @@ async fn an_upload_reaches_the_store_while_it_is_sent_and_one_cut_off_leaves_not
 }
 
 #[tokio::test]
+async fn a_file_longer_than_any_other_body_may_be_goes_under_either_root() {
+    let stack = start(Setup::default()).await;
+    // Over `max_body_bytes`, which is 64 MiB.
+    let pieces = vec![Bytes::from(vec![7; 1 << 20]); 70];
+    let head = Bytes::from(format!("{HEAD}\"a.bin\"\r\n\r\n"));
+    let body = [vec![head], pieces, vec![Bytes::from_static(END.as_bytes())]].concat();
+    for root in ["/v1", "/api/v1"] {
+        let call = Call::new(Method::POST, format!("{root}/files")).header("content-type", TYPE).chunks(body.clone());
+        let file = stack.send(call).await;
+        assert_eq!(file.json()["bytes"], 70 << 20, "{}", file.text());
+        let path = format!("{root}/files/{}/content", id(&file));
+        let open = Call::get(path).bearer(stack.key()).open(stack.address()).await.unwrap();
+        assert_eq!(open.discard().await.unwrap(), 70 << 20);
+    }
+}
+
+#[tokio::test]
 async fn an_upload_may_take_longer_than_other_bodies() {
     let stack = start(Setup::default().set("http", "{body_deadline_ms: 300}")).await;
     let mut slow = begun(&stack, b"1", 50).await;

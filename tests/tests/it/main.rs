@@ -11,6 +11,8 @@ mod code_turn;
 mod containers;
 mod failures;
 mod files;
+mod files_load;
+mod files_remote;
 mod filter;
 mod hostile;
 mod identity;

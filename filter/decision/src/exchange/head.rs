@@ -50,6 +50,8 @@ pub(crate) fn came_twice(name: &str) -> (Reason, Problem) {
 pub(super) struct Facts {
     /// The endpoint's wire; `None` off the inference endpoints.
     pub(super) format: Option<ApiFormat>,
+    /// The wire of the body, also where only its tokens are counted.
+    pub(super) body_format: Option<ApiFormat>,
     pub(super) vocabulary: Vocabulary,
     /// The request header about who runs code.
     pub(super) preference: Option<Preference>,
@@ -103,12 +105,12 @@ pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -
             Ok(format) => format,
             Err(problem) => return refused((Reason::MethodNotAllowed, problem)),
         },
-        Endpoint::Other | Endpoint::Uninspected
+        Endpoint::Other | Endpoint::TokenCount(_) | Endpoint::Uninspected
             if env.config.providers_routed && !PASSED_ON.contains(&head.first(":method")) =>
         {
             return refused((Reason::MethodNotAllowed, not_allowed("this gateway does not serve this method")));
         }
-        Endpoint::Other | Endpoint::Uninspected | Endpoint::Misspelled(_) => None,
+        Endpoint::Other | Endpoint::TokenCount(_) | Endpoint::Uninspected | Endpoint::Misspelled(_) => None,
     };
     let uninspected = endpoint == Endpoint::Uninspected && !READING.contains(&head.first(":method"));
     if format.is_none() && !uninspected && !env.config.providers_routed {
@@ -121,7 +123,13 @@ pub(super) fn open(head: &RequestHead<'_>, end_of_stream: bool, env: &Env<'_>) -
         };
     }
     match facts(head, format, vocabulary, own_headers, env) {
-        Ok(facts) => Opening::Facts(Box::new(Facts { uninspected, ..facts })),
+        Ok(facts) => {
+            let body_format = match endpoint {
+                Endpoint::TokenCount(counted) => Some(counted),
+                _ => format,
+            };
+            Opening::Facts(Box::new(Facts { body_format, uninspected, ..facts }))
+        }
         Err(refusal) => refused(refusal),
     }
 }
@@ -171,7 +179,17 @@ fn facts(
         return Err((Reason::BodyEncoded, Problem::new(ProblemKind::UnsupportedMediaType, Origin::Caller, message)));
     }
     let content_length = std::str::from_utf8(head.first("content-length")).ok().and_then(|text| text.parse().ok());
-    Ok(Facts { format, vocabulary, preference, caller, content_length, uninspected: false, reads_body, own_headers })
+    Ok(Facts {
+        format,
+        body_format: format,
+        vocabulary,
+        preference,
+        caller,
+        content_length,
+        uninspected: false,
+        reads_body,
+        own_headers,
+    })
 }
 
 /// The wish about who runs code, from either spelling of the header.

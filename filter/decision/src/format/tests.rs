@@ -87,6 +87,9 @@ fn files_and_control_by_whole_segments() {
         check(path, Endpoint::Uninspected);
     }
     assert!(matches!(classify(b"/v1/messages//batches", &default_roots()), Endpoint::Misspelled(_)));
+    let count = Endpoint::TokenCount(ApiFormat::Messages);
+    check("/api/v1/messages/count_tokens?beta=true", count);
+    assert_eq!((count.format(), Vocabulary::of(count, |_| false)), (None, Vocabulary::Anthropic));
     check("/v1/files", Endpoint::Files);
     check("/v1/files/file-otr1/content", Endpoint::Files);
     check("/v1/files/File-X.y~z", Endpoint::Files);
@@ -140,7 +143,7 @@ fn where_both_vendors_have_the_path_anthropics_headers_tell_who_asks() {
 #[test]
 fn what_nobody_reads_as_an_endpoint_is_other() {
     for path in [
-        "/v1/messages/count_tokens",
+        "/v1/messages/count_tokens/x",
         "/v1/responses/resp_1",
         "/v1/models/org%2Fmodel",
         "/v1/models/org%2Ffiles",

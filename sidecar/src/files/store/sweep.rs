@@ -6,7 +6,7 @@ use std::future;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
-use object_store::{ObjectStoreExt as _, PutMode, PutOptions};
+use object_store::{ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions};
 
 use super::super::id::FileId;
 use super::{FileStore, StoreError, UnfinishedUpload, local};
@@ -78,13 +78,9 @@ impl FileStore {
             })
             .boxed();
         }
-        let objects = self.store.list(Some(&self.prefix.clone().join(shard.as_str())));
-        let listed = objects.map_err(StoreError::from).try_filter_map(async |object| {
-            let Some(name) = object.location.filename() else { return Ok(None) };
-            let Some(id) = FileId::of_digits(name) else { return Ok(None) };
-            let modified_ms = object.last_modified.timestamp_millis();
-            Ok(Some(Listed { id, name: name.to_owned(), modified_ms, unfinished: false }))
-        });
+        let folder = self.prefix.clone().join(shard.as_str());
+        let objects = self.store.list(Some(&folder)).map_err(StoreError::from);
+        let listed = objects.try_filter_map(move |object| future::ready(Ok(listed(&object, &folder, &shard))));
         listed.try_chunks(LISTED_AT_ONCE).map_err(|error| error.1).boxed()
     }
 
@@ -98,7 +94,11 @@ impl FileStore {
     /// Uploads in parts that began before a time and are not finished. None where the store has no such, or none to list.
     pub(in crate::files) async fn unfinished_before(&self, time_ms: i64) -> Result<Vec<UnfinishedUpload>, StoreError> {
         match &self.uploads {
-            Some(uploads) => uploads.before(time_ms, &self.prefix).await,
+            Some(uploads) => {
+                let mut unfinished = uploads.before(time_ms, &self.prefix).await?;
+                unfinished.retain(|upload| upload.key == self.key(&upload.id));
+                Ok(unfinished)
+            }
             None => Ok(Vec::new()),
         }
     }
@@ -119,13 +119,29 @@ impl FileStore {
         }
     }
 
-    /// Puts the mark there.
+    /// Puts the mark there, unless somebody else just did where the store can tell; it has to be read again.
     pub(in crate::files) async fn put_mark(&self, mark: &str) -> Result<(), StoreError> {
+        use object_store::Error::{AlreadyExists, NotImplemented, NotSupported};
         let key = self.prefix.clone().join(MARK);
-        let options = PutOptions { mode: PutMode::Overwrite, ..PutOptions::default() };
-        self.store.put_opts(&key, mark.to_owned().into_bytes().into(), options).await?;
-        Ok(())
+        let put = async |mode| {
+            let options = PutOptions { mode, ..PutOptions::default() };
+            self.store.put_opts(&key, mark.to_owned().into_bytes().into(), options).await.map(drop)
+        };
+        match put(PutMode::Create).await {
+            Err(AlreadyExists { .. }) => Ok(()),
+            Err(NotImplemented { .. } | NotSupported { .. }) => Ok(put(PutMode::Overwrite).await?),
+            done => Ok(done?),
+        }
     }
+}
+
+/// `None` for what is not ours: others may keep things beside our blobs, and below our shards.
+fn listed(object: &ObjectMeta, folder: &Path, shard: &str) -> Option<Listed> {
+    let name = object.location.filename()?;
+    let id = FileId::of_digits(name)?;
+    let is_here = name.starts_with(shard) && object.location == folder.clone().join(name);
+    let modified_ms = object.last_modified.timestamp_millis();
+    is_here.then(|| Listed { id, name: name.to_owned(), modified_ms, unfinished: false })
 }
 
 fn local_error(error: std::io::Error) -> StoreError {

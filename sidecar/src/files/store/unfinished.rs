@@ -54,7 +54,7 @@ pub(in crate::files) struct UnfinishedUpload {
     pub(in crate::files) id: FileId,
     /// When it began, milliseconds since the epoch.
     pub(in crate::files) began_ms: i64,
-    key: Path,
+    pub(super) key: Path,
     upload_id: String,
 }
 
@@ -90,12 +90,13 @@ impl Uploads {
         Ok(Self { bucket, client })
     }
 
-    /// Those that began before a time, below `prefix`.
+    /// Those that began before a time, below `prefix`. Without one that is the whole bucket: whose they are, the caller tells
+    /// by their keys.
     pub(super) async fn before(&self, time_ms: i64, prefix: &Path) -> Result<Vec<UnfinishedUpload>, StoreError> {
         let (mut found, mut markers) = (Vec::new(), (String::new(), String::new()));
         for _ in 0..MAX_PAGES {
             let list = self.page(prefix, &markers).await?;
-            found.extend(list.upload.into_iter().filter_map(ours).filter(|upload| upload.began_ms <= time_ms));
+            found.extend(list.upload.into_iter().filter_map(of_a_file).filter(|upload| upload.began_ms <= time_ms));
             let next = (list.next_key_marker, list.next_upload_id_marker);
             if !list.is_truncated || next == markers {
                 break;
@@ -120,8 +121,10 @@ impl Uploads {
 
     async fn page(&self, prefix: &Path, markers: &(String, String)) -> Result<List, StoreError> {
         let mut query = vec![("uploads", ""), ("max-uploads", PAGE)];
+        // With its slash: `otari` also begins the names of `otari-staging`.
+        let below = format!("{prefix}/");
         if !prefix.as_ref().is_empty() {
-            query.push(("prefix", prefix.as_ref()));
+            query.push(("prefix", &below));
         }
         if !markers.0.is_empty() {
             query.extend([("key-marker", markers.0.as_str()), ("upload-id-marker", markers.1.as_str())]);
@@ -157,7 +160,8 @@ impl Uploads {
     }
 }
 
-fn ours(listed: Listed) -> Option<UnfinishedUpload> {
+/// `None` for one that has no id of a file for its name.
+fn of_a_file(listed: Listed) -> Option<UnfinishedUpload> {
     let key = Path::parse(&listed.key).ok()?;
     let id = FileId::of_digits(key.filename()?)?;
     let began_ms = listed.initiated.parse::<Timestamp>().ok()?.as_millisecond();

@@ -26,8 +26,11 @@ fn target(url: &str, options: &[(&str, &str)]) -> StoreTarget {
 }
 
 pub(super) fn on_s3() -> StoreTarget {
-    let server = S3::shared().unwrap();
-    let (url, endpoint) = (format!("s3://{}/some/prefix", server.place().unwrap()), server.endpoint());
+    on_s3_at(&format!("{}/some/prefix", S3::shared().unwrap().place().unwrap()))
+}
+
+fn on_s3_at(place: &str) -> StoreTarget {
+    let (url, endpoint) = (format!("s3://{place}"), S3::shared().unwrap().endpoint());
     let keys = [("access_key_id", s3::ACCESS_KEY), ("secret_access_key", s3::SECRET_KEY)];
     target(&url, &[("endpoint", endpoint.as_str()), ("region", "us-east-1"), ("allow_http", "true"), keys[0], keys[1]])
 }
@@ -54,17 +57,17 @@ fn on_sftp() -> StoreTarget {
 #[tokio::test]
 async fn a_folder_keeps_the_contract() {
     let folder = tempfile::tempdir().unwrap();
-    file_store_contract(&StoreTarget::Local(folder.path().join("blobs"))).await;
+    file_store_contract(&StoreTarget::Local(folder.path().join("blobs")), true).await;
 }
 
 #[tokio::test]
 async fn memory_keeps_the_contract() {
-    file_store_contract(&StoreTarget::Memory).await;
+    file_store_contract(&StoreTarget::Memory, true).await;
 }
 
 #[tokio::test]
 async fn s3_keeps_the_contract() {
-    file_store_contract(&on_s3()).await;
+    file_store_contract(&on_s3(), true).await;
 }
 
 /// No emulator of Google's serves what `object_store` speaks: it wants entity tags, uploads in parts, and lists in XML.
@@ -72,20 +75,54 @@ async fn s3_keeps_the_contract() {
 #[tokio::test]
 async fn googles_client_keeps_the_contract() {
     let server = S3::shared().unwrap();
-    file_store_contract(&on_google(&server.open_endpoint().unwrap(), &server.open_place().unwrap())).await;
+    file_store_contract(&on_google(&server.open_endpoint().unwrap(), &server.open_place().unwrap()), false).await;
 }
 
 #[tokio::test]
 async fn azure_keeps_the_contract() {
-    file_store_contract(&on_azure()).await;
+    file_store_contract(&on_azure(), true).await;
 }
 
 #[tokio::test]
 async fn sftp_keeps_the_contract() {
-    file_store_contract(&on_sftp()).await;
+    file_store_contract(&on_sftp(), true).await;
 }
 
-async fn file_store_contract(target: &StoreTarget) {
+#[tokio::test]
+async fn unfinished_uploads_are_told_from_those_of_others_in_the_same_bucket() {
+    let place = S3::shared().unwrap().place().unwrap();
+    let bucket = place.split('/').next().unwrap();
+    let open = |place: &str| FileStore::open(&on_s3_at(place), 1 << 30, TaskTracker::new()).unwrap();
+    // One whose prefix begins like ours, one below one of our shards, and one that has the bucket for itself.
+    let (ours, longer, below, whole) =
+        (open(&place), open(&format!("{place}-staging")), open(&format!("{place}/ab")), open(bucket));
+    let mut begun = Vec::new();
+    for store in [&ours, &longer, &below] {
+        let id = FileId::mint(&SystemIds);
+        let mut writer = store.write(&id);
+        writer.write(some_bytes(LONG).into()).await.unwrap();
+        // As a process leaves it that is killed.
+        std::mem::forget(writer);
+        begun.push(id);
+    }
+    for (store, expected) in [(&ours, &begun[..1]), (&longer, &begun[1..2]), (&below, &begun[2..]), (&whole, &[])] {
+        let found = store.unfinished_before(i64::MAX).await.unwrap();
+        let found: Vec<_> = found.into_iter().map(|upload| upload.id).collect();
+        assert_eq!(found, expected, "{store:?}");
+    }
+    for upload in ours.unfinished_before(i64::MAX).await.unwrap() {
+        ours.abort_unfinished(&upload).await.unwrap();
+    }
+    assert_eq!(ours.unfinished_before(i64::MAX).await.unwrap(), []);
+    // The same goes for what is whole.
+    write(&below, &begun[0], b"1").await;
+    for shard in [0xab, u32::from_str_radix(&begun[0].digits()[..2], 16).unwrap()] {
+        assert_eq!(listed(&ours, shard).await, Vec::<FileId>::new());
+    }
+}
+
+/// `keeps_mark`: the store can tell that an object is there already.
+async fn file_store_contract(target: &StoreTarget, keeps_mark: bool) {
     let store = FileStore::open(target, 1 << 30, TaskTracker::new()).unwrap();
     assert_eq!(store.mark().await.unwrap(), None);
     for shard in [0, SHARDS - 1] {
@@ -95,8 +132,10 @@ async fn file_store_contract(target: &StoreTarget) {
     what_was_given_up_is_gone(&store).await;
     deletions_agree_with_what_is_there(&store).await;
     store.put_mark("mine").await.unwrap();
-    store.put_mark("mine again").await.unwrap();
-    assert_eq!(store.mark().await.unwrap().as_deref(), Some("mine again"));
+    assert_eq!(store.mark().await.unwrap().as_deref(), Some("mine"));
+    store.put_mark("anothers").await.unwrap();
+    let kept = store.mark().await.unwrap();
+    assert_eq!(kept.as_deref(), Some(if keeps_mark { "mine" } else { "anothers" }), "who comes first has it");
     let everything = stream::iter(0..SHARDS).map(|shard| listed(&store, shard)).buffered(8);
     let everything: Vec<_> = everything.collect::<Vec<_>>().await.concat();
     assert_eq!(everything, Vec::<FileId>::new(), "nothing is left, and the mark is no blob");

@@ -112,8 +112,8 @@ async fn child() {
     let clock = TurnedClock::at(SystemClock.now_ms());
     let files = open(&variable(DATABASE).unwrap(), &variable(STORE).unwrap(), &clock).await;
     files.mark_store().await.unwrap();
-    let fixture = |length: usize, expires_at_ms| upload(&files, length, expires_at_ms);
-    let soon = Some(clock.now_ms() + 1000);
+    let fixture = |length: usize, lifetime_ms| upload(&files, length, lifetime_ms);
+    let soon = Some(1000);
     fixture(10, None).await;
     fixture(LONG, None).await;
     let doomed = fixture(LONG, None).await;
@@ -141,13 +141,13 @@ async fn child() {
     say("done");
 }
 
-async fn upload(files: &Files, length: usize, expires_at_ms: Option<i64>) -> String {
+async fn upload(files: &Files, length: usize, lifetime_ms: Option<i64>) -> String {
     let mut upload = files.begin(&ann(), u64::MAX).await.unwrap();
     for piece in some_bytes(length).chunks(1 << 20) {
         upload.write(Bytes::copy_from_slice(piece)).await.unwrap();
     }
-    let file = upload.finish(NewFile { expires_at_ms, ..new("x") }).await.unwrap();
-    say(&format!("{} {} {}", if expires_at_ms.is_some() { "expiring" } else { "stored" }, file.id, file.sha256));
+    let file = upload.finish(NewFile { lifetime_ms, ..new("x") }).await.unwrap();
+    say(&format!("{} {} {}", if lifetime_ms.is_some() { "expiring" } else { "stored" }, file.id, file.sha256));
     file.id
 }
 

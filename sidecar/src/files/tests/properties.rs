@@ -22,6 +22,7 @@ const QUOTA: FilesLimits = FilesLimits {
     workspace_max_bytes: 4000,
     workspace_max_files: 12,
     max_concurrent_uploads: 8,
+    max_concurrent_uploads_per_workspace: 8,
 };
 
 #[derive(Debug, Clone)]
@@ -166,8 +167,7 @@ impl World {
             for piece in bytes.chunks(300) {
                 upload.write(Bytes::copy_from_slice(piece)).await?;
             }
-            let expires_at_ms = expires_in_ms.map(|time| self.now + time);
-            let new = NewFile { purpose: Purpose::ALL[purpose], expires_at_ms, ..new("x") };
+            let new = NewFile { purpose: Purpose::ALL[purpose], lifetime_ms: expires_in_ms, ..new("x") };
             upload.finish(new).await
         };
         let uploaded = uploaded.await;

@@ -14,6 +14,7 @@ const FILES: u64 = 520;
 
 on_both_databases!(
     a_sweep_takes_what_is_deleted_expired_or_given_up_and_leaves_the_rest,
+    a_list_goes_on_behind_a_file_that_was_swept_for_a_day,
     a_blob_that_cannot_be_removed_keeps_its_row_and_holds_up_nobody,
     sweeps_at_once_share_the_rows_and_the_shards,
     a_live_upload_is_never_swept_however_long_it_takes,
@@ -32,7 +33,7 @@ async fn sweep(files: &Files) -> SweepReport {
 }
 
 impl Fixture {
-    fn blob(&self, id: &str) -> PathBuf {
+    pub(super) fn blob(&self, id: &str) -> PathBuf {
         self.folder.path().join("files").join(&id[8..10]).join(&id[8..])
     }
 
@@ -67,7 +68,7 @@ impl Fixture {
 
 async fn a_sweep_takes_what_is_deleted_expired_or_given_up_and_leaves_the_rest(kind: Kind) {
     let fixture = fixture(kind, FilesLimits { retention: Some(Duration::from_hours(2)), ..limits() }).await;
-    let old = fixture.upload(&ann(), b"old").await;
+    fixture.upload(&ann(), b"old").await;
     fixture.killed_upload().await;
     fixture.clock.turn(GRACE_MS);
     let kept = fixture.upload(&owner("bob", "team"), b"kept").await;
@@ -81,10 +82,38 @@ async fn a_sweep_takes_what_is_deleted_expired_or_given_up_and_leaves_the_rest(k
     assert_eq!(fixture.rows().await, [(kept.id.clone(), "stored".to_owned())]);
     assert_eq!(fixture.blobs(), [&kept.id[8..]]);
     assert_eq!(fixture.usage(&ann()).await, FileUsage { size_bytes: 4, files: 1 });
-    let cursor = Some(Cursor::After(old.id));
-    let gone = ListQuery { order: Order::Ascending, cursor, limit: 1, purpose: None };
-    assert!(matches!(fixture.files.list(&ann(), &gone).await, Err(FilesError::CursorNotFound)));
     assert_eq!(sweep(&fixture.files).await, SweepReport::default());
+}
+
+async fn a_list_goes_on_behind_a_file_that_was_swept_for_a_day(kind: Kind) {
+    let fixture = fixture(kind, limits()).await;
+    let mut files = Vec::new();
+    for _ in 0..3 {
+        files.push(fixture.upload(&ann(), b"1").await);
+        fixture.clock.turn(1);
+    }
+    let given_up = format!("file-otr{}", &fixture.killed_upload().await[..32]);
+    fixture.files.delete(&ann(), &files[1].id).await.unwrap();
+    fixture.clock.turn(GRACE_MS);
+    sweep(&fixture.files).await;
+    assert_eq!(fixture.rows().await.len(), 2, "its row is gone");
+    let behind = async |owner: &Identity, id: &str, order: Order| {
+        let cursor = Some(Cursor::After(id.to_owned()));
+        let page = fixture.files.list(owner, &ListQuery { order, cursor, limit: 9, purpose: None }).await;
+        page.map(|page| page.files.into_iter().map(|file| file.id).collect::<Vec<_>>())
+    };
+    assert_eq!(behind(&ann(), &files[1].id, Order::Ascending).await.unwrap(), [files[2].id.as_str()]);
+    assert_eq!(behind(&ann(), &files[1].id, Order::Descending).await.unwrap(), [files[0].id.as_str()]);
+    for stranger in [owner("bob", "team"), owner("ann", "other")] {
+        let foreign = behind(&stranger, &files[1].id, Order::Ascending).await;
+        assert!(matches!(foreign, Err(FilesError::CursorNotFound)), "{foreign:?}");
+    }
+    let never_stored = behind(&ann(), &given_up, Order::Ascending).await;
+    assert!(matches!(never_stored, Err(FilesError::CursorNotFound)), "{never_stored:?}");
+    fixture.clock.turn(24 * GRACE_MS);
+    sweep(&fixture.files).await;
+    let forgotten = behind(&ann(), &files[1].id, Order::Ascending).await;
+    assert!(matches!(forgotten, Err(FilesError::CursorNotFound)), "{forgotten:?}");
 }
 
 async fn a_blob_that_cannot_be_removed_keeps_its_row_and_holds_up_nobody(kind: Kind) {

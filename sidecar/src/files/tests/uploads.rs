@@ -14,6 +14,7 @@ on_both_databases!(
     a_workspace_has_so_many_bytes_and_so_many_files,
     what_has_expired_makes_room_before_the_sweep_does,
     uploads_take_turns_and_those_that_wait_too_long_are_told,
+    a_workspace_that_has_its_share_of_uploads_leaves_the_others_theirs,
     a_file_that_is_deleted_while_it_is_written_is_not_stored,
     a_blob_that_is_missing_or_too_short_is_an_error_and_no_short_answer,
 );
@@ -59,7 +60,11 @@ async fn a_deleted_file_is_gone_and_so_is_its_blob_and_its_share_of_the_quota(ki
     assert!(matches!(fixture.files.get(&ann(), &file.id).await, Err(FilesError::NotFound)));
     assert_eq!(fixture.blobs(), Vec::<String>::new());
     assert_eq!(fixture.usage(&ann()).await, FileUsage::default());
-    assert!(matches!(fixture.bytes(&file, 0..5).await, Err(FilesError::Storage(StoreError::Missing))));
+    // Whoever had looked it up before learns what happened; only a blob that was lost is the store's failure.
+    assert!(matches!(fixture.bytes(&file, 0..5).await, Err(FilesError::NotFound)));
+    let lost = fixture.upload(&ann(), b"12345").await;
+    std::fs::remove_file(fixture.blob(&lost.id)).unwrap();
+    assert!(matches!(fixture.bytes(&lost, 0..5).await, Err(FilesError::Storage(StoreError::Missing))));
 }
 
 async fn a_file_expires_by_the_clock_before_any_sweep(kind: Kind) {
@@ -68,7 +73,7 @@ async fn a_file_expires_by_the_clock_before_any_sweep(kind: Kind) {
     assert_eq!(kept.expires_at_ms, Some(NOW + 3_600_000));
     let mut upload = fixture.files.begin(&ann(), 100).await.unwrap();
     upload.write(Bytes::from_static(b"kept a second")).await.unwrap();
-    let short = NewFile { expires_at_ms: Some(NOW + 1000), ..new("short") };
+    let short = NewFile { lifetime_ms: Some(1000), ..new("short") };
     let short = upload.finish(short).await.unwrap();
     fixture.clock.set(NOW + 999);
     fixture.files.get(&ann(), &short.id).await.unwrap();
@@ -164,6 +169,21 @@ async fn uploads_take_turns_and_those_that_wait_too_long_are_told(kind: Kind) {
     assert!(matches!(fixture.files.begin(&ann(), 1).await, Err(FilesError::Busy)));
     tokio::time::resume();
     drop(first);
+    fixture.files.begin(&ann(), 1).await.unwrap();
+}
+
+async fn a_workspace_that_has_its_share_of_uploads_leaves_the_others_theirs(kind: Kind) {
+    let few = FilesLimits { max_concurrent_uploads: 3, max_concurrent_uploads_per_workspace: 2, ..limits() };
+    let fixture = fixture(kind, few).await;
+    let mut mine = Vec::new();
+    for user in ["ann", "bob"] {
+        mine.push(fixture.files.begin(&owner(user, "team"), 1).await.unwrap());
+    }
+    tokio::time::pause();
+    assert!(matches!(fixture.files.begin(&ann(), 1).await, Err(FilesError::Busy)));
+    tokio::time::resume();
+    let _theirs = fixture.files.begin(&owner("ann", "other"), 1).await.unwrap();
+    drop(mine.pop());
     fixture.files.begin(&ann(), 1).await.unwrap();
 }
 

@@ -134,7 +134,7 @@ pub(super) async fn put(contract: &Contract, id: &SessionId, request: Request) -
     }
     let turn = tokio::time::timeout(UPLOAD_WAIT, contract.uploads.acquire()).await;
     let _turn = turn.ok().and_then(Result::ok).ok_or_else(Failure::uploads_full)?;
-    let patience = Patience { silence: contract.times.silence, deadline: contract.times.deadline };
+    let patience = Patience { silence: contract.times.silence, deadline: contract.times.deadline, min_bytes_per_s: 0 };
     let mut form = Form::begin(&head.headers, body, patience)?;
     let (mut file, mut path) = (None, None);
     while let Some(part) = form.next().await? {

@@ -6,19 +6,19 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use futures_util::TryStreamExt as _;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
     X_CONTENT_TYPE_OPTIONS,
 };
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::super::access::Caller;
 use super::super::{Refusal, Services};
 use super::range::{Wanted, wanted};
-use super::{IdPath, admitted, disposition, failure, media_type, named};
+use super::{Named, Visit, disposition, failure, media_type};
 use crate::files::FileRecord;
 use crate::telemetry::chain;
 
@@ -26,18 +26,15 @@ use crate::telemetry::chain;
 /// bytes would not fit the tag, the length and the ranges.
 const CACHING: HeaderValue = HeaderValue::from_static("private, no-cache, no-transform");
 
-/// `GET /v1/files/{id}/content`
-pub(super) async fn content(
-    State(services): State<Arc<Services>>,
-    Extension(caller): Extension<Caller>,
-    id: IdPath,
-    request: Request,
+/// Answers with the content of the file that the path names.
+pub(in crate::http) async fn answer(
+    services: &Services,
+    caller: &Caller,
+    visit: &Visit<'_>,
+    named: &Named,
+    head: &Parts,
 ) -> Result<Response, Refusal> {
-    let (head, _) = request.into_parts();
-    let (files, owner) = admitted(&services, &head).await?;
-    let id = named(id);
-    let file = files.get(&owner, &id).await.map_err(|error| failure::of_file(error, &id, &caller))?;
-    caller.notes.file(&file.id);
+    let file = visit.file(named, caller).await?;
     let etag = format!("\"{}\"", file.sha256);
     let is_head = head.method == Method::HEAD;
     let (status, range) = match wanted(&head.headers, &etag, file.size_bytes) {
@@ -57,12 +54,13 @@ pub(super) async fn content(
     let body = if is_head {
         Body::empty()
     } else {
-        let pieces = files.read(&file, range).await.map_err(|error| failure::of_file(error, &id, &caller))?;
+        let pieces = visit.files.read(&file, range).await.map_err(|error| failure::of_named(error, named))?;
         let metrics = services.metrics.clone();
+        let request_id = Arc::clone(&caller.request_id);
         let pieces = pieces.inspect_ok(move |piece| metrics.file_bytes_sent(piece.len()));
         Body::from_stream(pieces.inspect_err(move |error| {
             let error = chain(error);
-            tracing::error!(request.id = &*caller.request_id, file.id = file.id, error, "a download broke off");
+            tracing::error!(request.id = &*request_id, file.id = file.id, error, "a download broke off");
         }))
     };
     let mut response = Response::new(body);

@@ -4,7 +4,7 @@ use decision::format::Vocabulary;
 use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::super::Refusal;
-use super::super::access::Caller;
+use super::Named;
 use super::query::{Shape, bad_token};
 use crate::files::{Cursor, FilesError, ListQuery};
 use crate::ids;
@@ -18,10 +18,10 @@ pub(super) fn switched_off() -> Refusal {
     Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
 }
 
-/// A failure that concerns the file of this id.
-pub(super) fn of_file(error: FilesError, id: &str, caller: &Caller) -> Refusal {
+/// A failure that concerns a file that the path names.
+pub(super) fn of_named(error: FilesError, named: &Named) -> Refusal {
     match error {
-        FilesError::NotFound => not_found(id, caller.vocabulary, "id").into(),
+        FilesError::NotFound => named.missing.clone().into(),
         other => of(other),
     }
 }
@@ -51,7 +51,8 @@ pub(super) fn of(error: FilesError) -> Refusal {
         FilesError::WorkspaceBytes { limit } => full(&format!("{limit} bytes (`files.workspace_max_bytes`)")).into(),
         FilesError::WorkspaceFiles { limit } => full(&format!("{limit} (`files.workspace_max_files`)")).into(),
         FilesError::Busy => {
-            let text = "as many uploads are under way as may (`files.max_concurrent_uploads`): try again";
+            let text = "as many uploads are under way as may (`files.max_concurrent_uploads`, \
+                        `files.max_concurrent_uploads_per_workspace`): try again";
             Problem::busy(text).into()
         }
         FilesError::Deleted => {
@@ -75,7 +76,7 @@ fn full(limit: &str) -> Problem {
 }
 
 /// The words that each vendor's own service has for it, which clients know.
-fn not_found(id: &str, vocabulary: Vocabulary, param: &str) -> Problem {
+pub(in crate::http) fn not_found(id: &str, vocabulary: Vocabulary, param: &str) -> Problem {
     let id = ids::shown(id);
     let text = match vocabulary {
         Vocabulary::OpenAi => format!("No such File object: {id}"),

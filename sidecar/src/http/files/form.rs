@@ -42,6 +42,24 @@ pub(in crate::http) struct Patience {
     pub(in crate::http) silence: Duration,
     /// Longest time of a whole form.
     pub(in crate::http) deadline: Duration,
+    /// Slowest pace on the whole, the first [`Self::silence`] aside; 0: any.
+    pub(in crate::http) min_bytes_per_s: u64,
+}
+
+/// How a body has come so far.
+#[derive(Debug, Default)]
+struct Pace {
+    bytes: u64,
+    /// How long it was waited for.
+    waited: Duration,
+}
+
+impl Pace {
+    /// How long it may be waited for now; `None` if that does not depend on the pace.
+    fn left(&self, patience: Patience) -> Option<Duration> {
+        let seconds = self.bytes.checked_div(patience.min_bytes_per_s)?;
+        Some(patience.silence.saturating_add(Duration::from_secs(seconds)).saturating_sub(self.waited))
+    }
 }
 
 /// A form that is being read.
@@ -67,7 +85,7 @@ pub(in crate::http) struct Part<'f> {
 /// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
 enum BodyError {
-    /// The client was silent for too long, or took too long in all.
+    /// The client was silent for too long, too slow on the whole, or took too long in all.
     #[error("the request body took too long")]
     TooSlow,
     /// No part, or a part without an end of its head.
@@ -165,25 +183,31 @@ fn boundary(headers: &HeaderMap) -> Result<String, Problem> {
     boundary.filter(fits).map(str::to_owned).ok_or_else(refused)
 }
 
-/// The body as it comes. The clock of a silence runs only while somebody waits for the client.
+/// The body as it comes. Clocks run only while somebody waits for the client.
 fn pieces(body: Body, patience: Patience) -> stream::BoxStream<'static, Result<Bytes, BodyError>> {
     let deadline = Instant::now() + patience.deadline;
-    let next = move |mut body: Body| async move {
+    let next = move |(mut body, mut pace): (Body, Pace)| async move {
         loop {
-            let end = deadline.min(Instant::now() + patience.silence);
-            return match tokio::time::timeout_at(end, body.frame()).await {
+            let now = Instant::now();
+            let left = pace.left(patience).map_or(patience.silence, |left| left.min(patience.silence));
+            let came = tokio::time::timeout_at(deadline.min(now + left), body.frame()).await;
+            pace.waited = pace.waited.saturating_add(now.elapsed());
+            return match came {
                 Ok(None) => None,
                 Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(piece) => Some((Ok(piece), body)),
+                    Ok(piece) => {
+                        pace.bytes = pace.bytes.saturating_add(piece.len() as u64);
+                        Some((Ok(piece), (body, pace)))
+                    }
                     // Trailers mean nothing here.
                     Err(_) => continue,
                 },
-                Ok(Some(Err(error))) => Some((Err(BodyError::Broken(error)), body)),
-                Err(_) => Some((Err(BodyError::TooSlow), body)),
+                Ok(Some(Err(error))) => Some((Err(BodyError::Broken(error)), (body, pace))),
+                Err(_) => Some((Err(BodyError::TooSlow), (body, pace))),
             };
         }
     };
-    stream::unfold(body, next).boxed()
+    stream::unfold((body, Pace::default()), next).boxed()
 }
 
 /// Gives one piece for each look at it. The parser would otherwise take, and keep, all that is there.

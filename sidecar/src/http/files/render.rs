@@ -5,7 +5,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::query::{Shape, token_after};
-use crate::files::{FileRecord, Page};
+use crate::files::{FileRecord, Page, Purpose};
+
+/// Where containers of OpenAI's keep their files.
+const DIRECTORY: &str = "/mnt/data/";
 
 /// One file.
 pub(super) fn file(file: &FileRecord, vocabulary: Vocabulary) -> Value {
@@ -33,6 +36,24 @@ pub(super) fn file(file: &FileRecord, vocabulary: Vocabulary) -> Value {
             "downloadable": true,
         }),
     }
+}
+
+/// One file as it lies in a container on the OpenAI wire. `id`: its name there.
+pub(in crate::http) fn in_container(file: &FileRecord, id: &str, container: &str) -> Value {
+    json!({
+        "id": id,
+        "object": "container.file",
+        "container_id": container,
+        "created_at": seconds(file.created_at_ms),
+        "bytes": file.size_bytes,
+        "path": format!("{DIRECTORY}{}", file.filename),
+        "source": if file.purpose == Purpose::CodeExecutionOutput { "assistant" } else { "user" },
+    })
+}
+
+/// A file that was deleted out of a container.
+pub(in crate::http) fn deleted_in_container(id: &str) -> Value {
+    json!({"id": id, "object": "container.file.deleted", "deleted": true})
 }
 
 /// A deleted file.
@@ -83,7 +104,6 @@ mod tests {
     use decision::identity::Identity;
 
     use super::*;
-    use crate::files::Purpose;
 
     fn record(id: &str, expires_at_ms: Option<i64>) -> FileRecord {
         FileRecord {

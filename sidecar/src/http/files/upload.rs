@@ -18,7 +18,7 @@ use super::super::internal::json_response;
 use super::super::{Refusal, Services};
 use super::form::{Form, Part, Patience};
 use super::settings::Settings;
-use super::{admitted, failure, media_type, render};
+use super::{Visit, failure, media_type, render};
 use crate::files::{Files, NewFile, Upload, name};
 
 /// The part with the file.
@@ -40,12 +40,16 @@ pub(super) async fn upload(
     request: Request,
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
-    let (files, owner) = admitted(&services, &head).await?;
+    let Visit { files, owner } = Visit::admit(&services, &head).await?;
     let max_bytes = files.limits().max_bytes;
     if body.size_hint().lower() > max_bytes.saturating_add(FORM_MAX_BYTES) {
         return Err(failure::too_large(max_bytes).into());
     }
-    let patience = Patience { silence: services.body_timeout, deadline: services.upload_deadline };
+    let patience = Patience {
+        silence: services.body_timeout,
+        deadline: services.upload_deadline,
+        min_bytes_per_s: services.upload_min_bytes_per_s,
+    };
     let mut form = Form::begin(&head.headers, body, patience)?;
     let mut settings = Settings::new(caller.vocabulary);
     let mut received = None;
@@ -62,9 +66,8 @@ pub(super) async fn upload(
         }
     }
     let Received { upload, filename, mime_type } = received.ok_or_else(|| odd("the form has no part `file`"))?;
-    let (purpose, lifetime) = settings.finish()?;
-    let expires_at_ms = lifetime.map(|lifetime| services.clock.now_ms().saturating_add(lifetime));
-    let new = NewFile { filename, mime_type, purpose, expires_at_ms };
+    let (purpose, lifetime_ms) = settings.finish()?;
+    let new = NewFile { filename, mime_type, purpose, lifetime_ms };
     let file = upload.finish(new).await.map_err(failure::of)?;
     caller.notes.file(&file.id);
     Ok(json_response(StatusCode::OK, &render::file(&file, caller.vocabulary)))
@@ -98,7 +101,11 @@ async fn receive(
 fn name_and_type(part: &Part<'_>, vocabulary: Vocabulary) -> Result<(String, String), Problem> {
     let declared = part.media_type.as_deref();
     if let Some(given) = &part.disposition.file_name {
-        let filename = name::clean(given).map_err(|error| odd(format!("{error}: give it another one")))?;
+        let refused = |error| odd(format!("{error}: give it another one"));
+        let filename = name::clean(given).map_err(refused)?;
+        if vocabulary == Vocabulary::Anthropic {
+            name::check_reserved(&filename).map_err(refused)?;
+        }
         let mime_type = media_type::of(declared, &filename)?;
         return Ok((filename, mime_type));
     }

@@ -56,7 +56,8 @@ pub(super) async fn give(
     let Fetched { bytes, mut share } = body;
     let inputs = forward.model.as_ref().map_or(ALL_INPUTS, |model| &model.inputs);
     let workspace = container.map(|claim| claim as &dyn Workspace);
-    let asked = Asked { owner, wire, body: bytes, recipient, workspace, inputs };
+    let declares_code = !forward.request.declarations.is_empty();
+    let asked = Asked { owner, wire, body: bytes, recipient, workspace, inputs, declares_code };
     let resolved = services.attachments.resolve(asked, &mut |bytes| share.grow(bytes)).await;
     let Resolved { body, seeds, hint, dropped } = resolved.map_err(|error| refused(error, forward))?;
     Ok(Given { body: Fetched { bytes: body, share }, seeds, hint, dropped })

@@ -14,6 +14,8 @@ use super::{BY_ID, IDS_PER_STATEMENT, NEVER, placeholders, signed};
 pub const GRACE_MS: i64 = 3_600_000;
 /// How long whoever marked a file deleted has to remove its blob before the sweep does.
 const REMOVAL_MS: i64 = 60_000;
+/// How long the place of a file that is gone is known, for cursors that name it.
+const PLACE_MS: i64 = 86_400_000;
 /// Expired files of a workspace that one who needs room puts out of sight at most.
 const MAKE_ROOM: i64 = 1000;
 
@@ -30,19 +32,8 @@ pub struct StoredFile<'a> {
     pub size_bytes: u64,
     /// SHA-256 of its content, lower-case hex.
     pub sha256: &'a str,
-    /// When it stops being visible, and how that is reckoned.
-    pub expires: Expiry,
-}
-
-/// When a file stops being visible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expiry {
-    /// Never.
-    Never,
-    /// At this time, milliseconds since the epoch.
-    At(i64),
-    /// So many milliseconds after it was stored.
-    After(i64),
+    /// How many milliseconds after it was stored it stops being visible; `None`: never.
+    pub lifetime_ms: Option<i64>,
 }
 
 impl Repository {
@@ -164,7 +155,7 @@ impl Repository {
         .bind(signed(file.size_bytes))
         .bind(file.sha256)
         .bind(now)
-        .bind(file.expires.at(now).unwrap_or(NEVER))
+        .bind(file.lifetime_ms.map_or(NEVER, |time| now.saturating_add(time)))
         .execute(&mut *change)
         .await?;
         if done.rows_affected() == 0 {
@@ -218,20 +209,36 @@ impl Repository {
         change.commit().await
     }
 
-    /// Removes the rows of deleted files whose blobs are gone.
+    /// Removes the rows of deleted files whose blobs are gone. Where they stood in lists is known for [`PLACE_MS`] more.
     pub async fn forget_files(&self, ids: &[&str]) -> Result<(), RepositoryError> {
+        let forget_at_ms = self.clock.now_ms().saturating_add(PLACE_MS);
         for some in ids.chunks(IDS_PER_STATEMENT) {
             let mut change = self.begin_write().await?;
-            let ids = placeholders(1, some.len());
-            let sql = format!("DELETE FROM files WHERE state || '' = 'deleted' AND id IN ({ids})");
-            let mut query = sqlx::query(AssertSqlSafe(sql));
-            for id in some {
-                query = query.bind(*id);
+            let gone = format!("state || '' = 'deleted' AND id IN ({})", placeholders(1, some.len()));
+            // What was never stored, and so has no hash, stood nowhere.
+            let keep = format!(
+                "INSERT INTO file_places (id, user_id, workspace_id, created_at_ms, forget_at_ms) \
+                 SELECT id, user_id, workspace_id, created_at_ms, {forget_at_ms} FROM files WHERE {gone} AND sha256 <> '' \
+                 ON CONFLICT (id) DO NOTHING"
+            );
+            for sql in [keep, format!("DELETE FROM files WHERE {gone}")] {
+                let query = some.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, id| query.bind(*id));
+                query.execute(&mut *change).await?;
             }
-            query.execute(&mut *change).await?;
             change.commit().await?;
         }
         Ok(())
+    }
+
+    /// Forgets up to `limit` places in lists whose time is over; how many there were.
+    pub async fn forget_file_places(&self, limit: u32) -> Result<u64, RepositoryError> {
+        let sql = format!(
+            "DELETE FROM file_places WHERE id IN (SELECT id FROM file_places WHERE forget_at_ms <= $1 LIMIT {limit})"
+        );
+        let mut change = self.begin_write().await?;
+        let done = sqlx::query(AssertSqlSafe(sql)).bind(self.clock.now_ms()).execute(&mut *change).await?;
+        change.commit().await?;
+        Ok(done.rows_affected())
     }
 
     /// Takes all files of a workspace out of sight; their blobs are the sweep's to remove.
@@ -273,16 +280,5 @@ impl Repository {
         usage::release(&mut change, taken).await?;
         change.commit().await?;
         Ok(any)
-    }
-}
-
-impl Expiry {
-    /// The time itself, for a file stored `now`.
-    pub fn at(self, now: i64) -> Option<i64> {
-        match self {
-            Self::Never => None,
-            Self::At(at) => Some(at),
-            Self::After(time) => Some(now.saturating_add(time)),
-        }
     }
 }

@@ -10,12 +10,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use crate::files::name::Names;
-use crate::files::{Files, FilesError, NewFile, Purpose, Staged};
+use crate::files::{Files, FilesError, FilesLimits, NewFile, Purpose, Staged};
 use crate::sandbox::{FileStamp, Lease, ListedFile, ProducedFile, SandboxError, WorkspacePath};
 use crate::wire::event::{CodeFile, CodeFiles, NotKept, StoredFile};
 
 /// Files of one call that are named at all; of the others only the number is told.
 const MAX_NAMED: usize = 64;
+/// Files of one call that are tried in vain before the rest is given up.
+const MAX_FAILED: usize = 16;
 /// Images that clients show. SVG is a document with scripts.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
@@ -102,7 +104,66 @@ impl Ledger {
     }
 }
 
-/// Stores what is new or changed, within the limits of one execution.
+/// What is left of the limits of one collection.
+struct Budget {
+    deadline: Instant,
+    stored: usize,
+    max_files: usize,
+    left_bytes: u64,
+    /// What was read of files that were not kept after all.
+    wasted_bytes: u64,
+    max_wasted_bytes: u64,
+    failed: usize,
+    /// What became of the last one that failed.
+    failure: NotKept,
+}
+
+impl Budget {
+    fn new(limits: &FilesLimits, timeout: Duration) -> Self {
+        Self {
+            deadline: Instant::now() + timeout,
+            stored: 0,
+            max_files: limits.output_max_files,
+            left_bytes: limits.output_max_bytes,
+            wasted_bytes: 0,
+            max_wasted_bytes: limits.output_max_bytes,
+            failed: 0,
+            failure: NotKept::Unreadable,
+        }
+    }
+
+    /// Whether one more may be tried.
+    fn check(&self) -> Result<(), NotKept> {
+        if self.stored >= self.max_files {
+            return Err(NotKept::TooMany { limit: self.max_files });
+        }
+        if Instant::now() >= self.deadline {
+            return Err(NotKept::TimedOut);
+        }
+        // What the rest would come to is not worth finding out.
+        let is_over = self.failed >= MAX_FAILED || self.wasted_bytes > self.max_wasted_bytes;
+        if is_over { Err(self.failure) } else { Ok(()) }
+    }
+
+    /// What one came to of which so much was read.
+    fn note(&mut self, kept: &Result<Kept, NotKept>, read_bytes: u64) {
+        match kept {
+            Ok(Some((file, _))) => {
+                self.stored += 1;
+                self.left_bytes = self.left_bytes.saturating_sub(file.size_bytes);
+            }
+            Ok(None) => self.wasted_bytes = self.wasted_bytes.saturating_add(read_bytes),
+            Err(failure) => {
+                self.wasted_bytes = self.wasted_bytes.saturating_add(read_bytes);
+                self.failed += 1;
+                self.failure = *failure;
+            }
+        }
+    }
+}
+
+/// Stores what is new or changed, within the limits of one execution. Whatever the sandbox says of its files and sends, no
+/// more is read of those that are not kept than of those that are, and of one file more.
 pub(super) async fn collect(
     files: &Files,
     shared: &Shared,
@@ -110,26 +171,31 @@ pub(super) async fn collect(
     ledger: &mut Ledger,
     named: &[ProducedFile],
 ) -> CodeFiles {
-    let deadline = Instant::now() + shared.timeout;
     let limits = files.limits();
-    let (candidates, unseen) = ledger.candidates(lease, deadline, named).await;
+    let mut budget = Budget::new(limits, shared.timeout);
+    let (candidates, unseen) = ledger.candidates(lease, budget.deadline, named).await;
     let mut found = CodeFiles { files: Vec::new(), unnamed: unseen };
-    let (mut stored, mut left) = (0, limits.output_max_bytes);
     for Candidate { path, size } in candidates {
-        let room = left.min(limits.max_bytes);
-        let kept = if stored >= limits.output_max_files {
-            Err(NotKept::TooMany { limit: limits.output_max_files })
-        } else if size.is_some_and(|size| size > room) {
-            Err(NotKept::TooLarge { limit: room })
-        } else {
-            let storing = store(files, shared, lease, &path, room, ledger.known.get(&path));
-            timeout_at(deadline, storing).await.unwrap_or(Err(NotKept::TimedOut))
+        let known = ledger.known.get(&path);
+        if is_unchanged(lease, &path, size, known, budget.deadline).await {
+            continue;
+        }
+        let room = budget.left_bytes.min(limits.max_bytes);
+        let kept = match budget.check() {
+            Err(reason) => Err(reason),
+            Ok(()) if size.is_some_and(|size| size > room) => Err(NotKept::TooLarge { limit: room }),
+            Ok(()) => {
+                let mut read_bytes = 0;
+                let storing = store(files, shared, lease, &path, room, known, &mut read_bytes);
+                let kept = timeout_at(budget.deadline, storing).await.unwrap_or(Err(NotKept::TimedOut));
+                // Of what came in one piece with the last bytes that were wanted, nobody asked for more.
+                budget.note(&kept, read_bytes.min(room));
+                kept
+            }
         };
         let kept = match kept {
             Ok(None) => continue,
             Ok(Some((file, known))) => {
-                stored += 1;
-                left = left.saturating_sub(file.size_bytes);
                 ledger.known.insert(path.clone(), known);
                 Ok(file)
             }
@@ -144,9 +210,31 @@ pub(super) async fn collect(
     found
 }
 
+/// Whether a file that has the size it had holds what it held. That is no output, so it is looked at before any limit of
+/// outputs; what it costs is bounded by what went in or came out before.
+async fn is_unchanged(
+    lease: &Lease,
+    path: &WorkspacePath,
+    size: Option<u64>,
+    known: Option<&KnownBytes>,
+    deadline: Instant,
+) -> bool {
+    let Some(known) = known.filter(|known| size == Some(known.size_bytes)) else { return false };
+    let reading = async {
+        let mut content = lease.get_file(path, known.size_bytes).await?;
+        let mut hash = Sha256::new();
+        while let Some(piece) = content.next().await {
+            hash.update(&piece?);
+        }
+        Ok::<_, SandboxError>(hex(&hash.finalize()) == known.sha256)
+    };
+    // What cannot be read now is told when it is to be stored.
+    matches!(timeout_at(deadline, reading).await, Ok(Ok(true)))
+}
+
 type Kept = Option<(StoredFile, KnownBytes)>;
 
-/// Streams one file into the store. `None` if it holds what it held before.
+/// Streams one file into the store, and counts what it reads. `None` if it holds what it held before.
 async fn store(
     files: &Files,
     shared: &Shared,
@@ -154,6 +242,7 @@ async fn store(
     path: &WorkspacePath,
     room: u64,
     known: Option<&KnownBytes>,
+    read_bytes: &mut u64,
 ) -> Result<Kept, NotKept> {
     let mut content = lease.get_file(path, room).await.map_err(|error| unread(&error))?;
     let mut upload = files.begin(&shared.owner, room).await.map_err(|error| unstored(&error))?;
@@ -163,6 +252,7 @@ async fn store(
     let mut hash = known.map(|_| Sha256::new());
     while let Some(piece) = content.next().await {
         let piece = piece.map_err(|error| unread(&error))?;
+        *read_bytes = read_bytes.saturating_add(piece.len() as u64);
         if let Some(hash) = &mut hash {
             hash.update(&piece);
         }
@@ -175,7 +265,7 @@ async fn store(
     {
         return Ok(None);
     }
-    let new = NewFile { filename, mime_type, purpose: Purpose::CodeExecutionOutput, expires_at_ms: None };
+    let new = NewFile { filename, mime_type, purpose: Purpose::CodeExecutionOutput, lifetime_ms: None };
     let record = upload.finish(new).await.map_err(|error| unstored(&error))?;
     let stored = StoredFile {
         id: record.id,

@@ -26,6 +26,7 @@ pub(super) fn limits() -> FilesLimits {
         workspace_max_bytes: 1 << 20,
         workspace_max_files: 100,
         max_concurrent_uploads: 1,
+        max_concurrent_uploads_per_workspace: 1,
     }
 }
 
@@ -57,7 +58,7 @@ impl FilesBench {
             filename: name.to_owned(),
             mime_type: "text/csv".to_owned(),
             purpose: Purpose::UserData,
-            expires_at_ms: None,
+            lifetime_ms: None,
         };
         Staged { name: name.to_owned(), file: upload.finish(new).await.expect("a file") }
     }
@@ -195,6 +196,37 @@ async fn beyond_the_limits_of_one_call_files_are_named_and_not_kept() {
     // What the listing says is too large is never asked for.
     assert_eq!(*lock(&bench.bench.sandbox.workspaces.fetched), ["b", "c", "d", "h"]);
     bench.assert_nothing_half_stored().await;
+}
+
+#[tokio::test]
+async fn what_went_in_and_is_touched_is_no_output_whatever_the_limits() {
+    let limits = FilesLimits { output_max_files: 1, output_max_bytes: 3, ..limits() };
+    // Written over with what was there; and then one that is new.
+    let bench = FilesBench::new(script(&["write: data.csv=1,2,3,4,5", "write: data.csv=1,2,3,4,5; z=1"]), limits).await;
+    let seeds = vec![bench.upload("data.csv", b"1,2,3,4,5").await];
+    bench.bench.ask(asked(seeds)).await.expect("an answer");
+    let told = bench.told();
+    assert!(!told.contains("data.csv") && told.contains("- z (file_id: "), "{told}");
+}
+
+#[tokio::test]
+async fn little_is_read_of_files_that_are_not_kept_and_few_of_them_are_asked_for() {
+    let many = |content: &str| {
+        let files: Vec<String> = (0..100).map(|number| format!("f{number:03}={content}")).collect();
+        format!("write: {}", files.join("; "))
+    };
+    let asked_for = async |program: &str| {
+        let bench = FilesBench::new(script(&[program]), limits()).await;
+        bench.bench.ask(asked(Vec::new())).await.expect("an answer");
+        bench.assert_nothing_half_stored().await;
+        (lock(&bench.bench.sandbox.workspaces.fetched).len(), bench.told())
+    };
+    // None of which is there when it is asked for.
+    let (fetched, told) = asked_for(&many(GONE)).await;
+    assert_eq!((fetched, told.matches("(not kept: it cannot be read)").count()), (16, 64), "{told}");
+    // Each of which says it has one byte and never ends: two are as much as may be kept, and one file more.
+    let (fetched, told) = asked_for(&many(ENDLESS)).await;
+    assert_eq!((fetched, told.matches("that were left for it)").count()), (2, 64), "{told}");
 }
 
 #[tokio::test]

@@ -359,6 +359,18 @@ async fn a_full_workspace_is_told_so_in_each_vendors_words() {
 }
 
 #[tokio::test]
+async fn a_name_that_anthropics_service_refuses_is_refused_to_its_clients_alone() {
+    let sidecar = start_with("").await;
+    for letter in ["<", ">", ":", "|", "?", "*"] {
+        let form = || Form::default().named(&format!("a{letter}b.csv"), b"1");
+        let refused = Vendor::Anthropic.upload(&sidecar, form()).await;
+        let (message, _) = Vendor::Anthropic.refused(&refused, 400, "invalid_request_error");
+        assert!(message.contains("characters < > : \" | ? *") && message.contains("another one"), "{message}");
+        assert_eq!(Vendor::OpenAi.upload(&sidecar, form()).await.json()["filename"], format!("a{letter}b.csv"));
+    }
+}
+
+#[tokio::test]
 async fn when_as_many_uploads_run_as_may_the_next_is_told_to_come_back() {
     let sidecar = start_with("files: {max_concurrent_uploads: 1}\nhttp: {drain_timeout_ms: 100}").await;
     let form = Form::default().named("a.bin", &vec![7; 1 << 20]).unfinished();

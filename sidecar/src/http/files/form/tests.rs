@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PATIENCE: Patience = Patience { silence: Duration::from_hours(1), deadline: Duration::from_hours(1) };
+const PATIENCE: Patience =
+    Patience { silence: Duration::from_hours(1), deadline: Duration::from_hours(1), min_bytes_per_s: 0 };
 const TYPE: &str = "multipart/form-data; boundary=XX";
 
 fn headers(content_type: &str) -> HeaderMap {
@@ -179,7 +180,8 @@ async fn no_more_of_a_body_is_taken_than_somebody_asks_for() {
 
 #[tokio::test(start_paused = true)]
 async fn silence_ends_a_form_and_a_slow_reader_does_not() {
-    let patience = Patience { silence: Duration::from_secs(10), deadline: Duration::from_secs(100) };
+    let patience =
+        Patience { silence: Duration::from_secs(10), deadline: Duration::from_secs(100), min_bytes_per_s: 0 };
     let head = Bytes::from_static(b"--XX\r\nContent-Disposition: form-data; name=file\r\n\r\n");
     let trickle = |every: Duration| {
         let pieces = std::iter::once(head.clone()).chain(std::iter::repeat(Bytes::from_static(b"1")));
@@ -205,4 +207,32 @@ async fn silence_ends_a_form_and_a_slow_reader_does_not() {
         }
     };
     assert!(more > 2 && refusal.problem().message.contains("took too long"), "{more} {refusal:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_that_trickles_is_ended_and_one_with_a_slow_reader_is_not() {
+    let patience =
+        Patience { silence: Duration::from_secs(10), deadline: Duration::from_hours(9), min_bytes_per_s: 100 };
+    let read = async |bytes: usize, every: Duration, pause: Duration| {
+        let head = Bytes::from_static(b"--XX\r\nContent-Disposition: form-data; name=file\r\n\r\n");
+        let pieces = std::iter::once(head).chain(std::iter::repeat_n(Bytes::from(vec![b'1'; bytes]), 100));
+        let pieces = pieces.chain([Bytes::from_static(b"\r\n--XX--\r\n")]);
+        let pieces = stream::iter(pieces).then(move |piece| async move {
+            tokio::time::sleep(every).await;
+            Ok::<_, Infallible>(piece)
+        });
+        let mut form = Form::begin(&headers(TYPE), Body::from_stream(pieces), patience).unwrap();
+        let mut part = form.next().await?.unwrap();
+        let mut all = 0;
+        while let Some(piece) = part.piece().await? {
+            all += piece.len();
+            tokio::time::sleep(pause).await;
+        }
+        Ok::<_, Refusal>(all)
+    };
+    let second = Duration::from_secs(1);
+    assert_eq!(read(100, second, Duration::ZERO).await.unwrap(), 10_000, "just fast enough");
+    let slow = read(80, second, Duration::ZERO).await.unwrap_err();
+    assert!(slow.problem().message.contains("took too long"), "{slow:?}");
+    assert_eq!(read(100, second / 2, second * 60).await.unwrap(), 10_000, "only who is waited for counts");
 }
