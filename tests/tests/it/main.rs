@@ -16,6 +16,7 @@ mod identity;
 mod load;
 mod make_run;
 mod mesh;
+mod packages;
 mod parity;
 mod pins;
 mod private;
