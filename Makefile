@@ -68,7 +68,7 @@ test: check setup packages build sdk services ## all that CI asks: check, unit, 
 
 .PHONY: bench
 bench: setup packages wrk filter ## measure, and write the table of docs/performance.md
-	cargo build --locked --release -p sidecar -p tests --bins
+	cargo build --locked --release -p sidecar -p tests --bins --example sandbox_bench
 	tests/bench/run
 
 .PHONY: check

@@ -143,7 +143,8 @@ impl App {
             background.spawn(work);
             reaper
         });
-        let stored = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
+        let (stored, keeping) = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
+        background.spawn(keeping);
         let files = open_files(config, &parts, &repository, &requests)?;
         let engine = Arc::new(Engine {
             models: models.clone(),

@@ -16,6 +16,7 @@ mod internal;
 mod linger;
 pub mod listener;
 mod refusal;
+mod responses;
 mod stall;
 mod tools;
 mod workspaces;
@@ -115,6 +116,7 @@ pub fn router(services: Arc<Services>) -> Router {
 fn api() -> Router<Arc<Services>> {
     Router::new()
         .merge(files::routes())
+        .merge(responses::routes())
         .route("/tools", get(tools::list))
         .route("/workspaces", get(workspaces::list).post(workspaces::create))
         .route(

@@ -26,6 +26,19 @@ pub const FUNCTION_CALL: &str = decision::request::FUNCTION_CALL;
 /// Prefix of request ids.
 pub const REQUEST: &str = decision::identity::REQUEST_ID_PREFIX;
 
+/// Longest part of an id that a person is shown, in characters.
+const MAX_SHOWN: usize = 64;
+
+/// Whether a text can be an id of ours: at most 64 of `A-Z`, `a-z`, `0-9` and `_`. What is not is asked of no database.
+pub fn is_plain(id: &str) -> bool {
+    id.len() <= MAX_SHOWN && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// As much of a caller's id as a message repeats.
+pub fn shown(id: &str) -> String {
+    id.chars().filter(|character| !character.is_control()).take(MAX_SHOWN).collect()
+}
+
 /// The name that a file of ours has inside a container on the OpenAI wire: the same digits behind another prefix.
 pub fn in_container(file_id: &str) -> String {
     let [file, in_container] = decision::request::OWN_FILES;

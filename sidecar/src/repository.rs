@@ -39,7 +39,7 @@ pub use files::{
 pub use identity::Workspace;
 pub use keys::{KeyOwnerRow, KeyRecord, NewKey};
 pub use policies::{PolicyFields, StoredPolicy};
-pub use responses::{NewResponse, StoredResponse};
+pub use responses::{NewResponse, StoredResponse, Told};
 
 /// Connections to the database at once.
 const MAX_CONNECTIONS: u32 = 8;
@@ -61,6 +61,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "identity and policy", include_str!("../migrations/0001_identity_and_policy.sql")),
     (2, "files", include_str!("../migrations/0002_files.sql")),
     (3, "stored responses", include_str!("../migrations/0003_stored_responses.sql")),
+    (5, "told responses", include_str!("../migrations/0005_told_responses.sql")),
 ];
 
 /// The database behind everything the control plane knows.

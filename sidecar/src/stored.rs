@@ -3,6 +3,8 @@
 //! INVARIANT: what a request is answered with does not depend on who kept the conversation: its history is put into the
 //! request before anybody else reads it. An answer is kept before its caller hears of its end.
 
+mod keeper;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +12,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use self::keeper::Keeper;
 use crate::clock::Clock;
 use crate::ids;
-use crate::repository::{NewResponse, Repository, RepositoryError, StoredResponse};
+use crate::repository::{NewResponse, Repository, RepositoryError, StoredResponse, Told};
 use crate::telemetry::chain;
+use crate::wire::responses::retrieved;
 use crate::wire::responses::stored::{Kept, References, entries, expand, items_by_id, references};
 
 /// Answers that one conversation is followed back through.
@@ -38,6 +43,7 @@ pub struct StoredLimits {
 #[derive(Debug, Clone)]
 pub struct StoredResponses {
     repository: Repository,
+    keeper: Keeper,
     clock: Arc<dyn Clock>,
     limits: StoredLimits,
 }
@@ -68,9 +74,15 @@ pub struct Keeping {
 }
 
 impl StoredResponses {
-    /// Keeps in `repository`, within `limits`.
-    pub fn new(repository: Repository, clock: Arc<dyn Clock>, limits: StoredLimits) -> Self {
-        Self { repository, clock, limits }
+    /// Keeps in `repository`, within `limits`; and the task that writes, which ends when the last clone is gone.
+    pub fn new(
+        repository: Repository,
+        clock: Arc<dyn Clock>,
+        limits: StoredLimits,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let share = i64::try_from(limits.max_workspace_bytes).unwrap_or(i64::MAX);
+        let (keeper, work) = Keeper::new(repository.clone(), share);
+        (Self { repository, keeper, clock, limits }, work)
     }
 
     /// For tests of others: keeps in a database of its own.
@@ -78,7 +90,9 @@ impl StoredResponses {
     pub(crate) async fn in_folder(folder: &std::path::Path, clock: Arc<dyn Clock>, limits: StoredLimits) -> Self {
         let database = crate::repository::Database::Sqlite(folder.join("kept.db"));
         let repository = Repository::open(&database, Arc::clone(&clock)).await.unwrap();
-        Self::new(repository, clock, limits)
+        let (stored, work) = Self::new(repository, clock, limits);
+        tokio::spawn(work);
+        stored
     }
 
     /// Gets ready to keep the answer to a request with this `input`, as JSON. `None` if it is too large, or if none is kept.
@@ -98,7 +112,8 @@ impl StoredResponses {
             Some(id) => self.history(owner, id).await?,
             None => (String::new(), None),
         };
-        let expanded = expand(&body, &history, root.as_deref(), &known)?;
+        let expanded = expand(&body, &history, root.as_deref(), &known, self.limits.max_bytes)?
+            .ok_or_else(|| too_long("input", self.limits.max_bytes))?;
         Ok((expanded.body.into(), Named { previous, input: Some(expanded.input) }))
     }
 
@@ -108,7 +123,7 @@ impl StoredResponses {
         let mut known = BTreeMap::new();
         let mut bytes: usize = 0;
         for id in ids {
-            if known.contains_key(id) {
+            if known.contains_key(id) || !ids::is_plain(id) {
                 continue;
             }
             let Some(answer) = self.repository.response_of_item(owner, id).await.map_err(unreadable)? else { continue };
@@ -123,22 +138,58 @@ impl StoredResponses {
 
     /// Everything said up to an answer, and the provider's answer that it all began from.
     async fn history(&self, owner: &Identity, id: &str) -> Result<(String, Option<String>), Problem> {
+        let Followed { parts, began } = self.follow(owner, id, "previous_response_id").await?;
+        match began {
+            Some(id) if id.starts_with(ids::RESPONSE) => Err(lost(&id)),
+            root => Ok((joined(&parts), root)),
+        }
+    }
+
+    /// The answers of ours that a conversation went through, as far back as they are kept.
+    async fn follow(&self, owner: &Identity, id: &str, param: &str) -> Result<Followed, Problem> {
         let mut parts: Vec<StoredResponse> = Vec::new();
         let mut next = Some(id.to_owned());
         let mut bytes: usize = 0;
         while let Some(id) = next.take() {
-            if !id.starts_with(ids::RESPONSE) {
-                return Ok((joined(&parts), Some(id)));
-            }
-            let answer = self.repository.response(owner, &id).await.map_err(unreadable)?.ok_or_else(|| lost(&id))?;
+            let ours = id.starts_with(ids::RESPONSE) && ids::is_plain(&id);
+            let kept = if ours { self.repository.response(owner, &id).await.map_err(unreadable)? } else { None };
+            let Some(answer) = kept else { return Ok(Followed { parts, began: Some(id) }) };
             bytes = bytes.saturating_add(answer.input.len()).saturating_add(answer.output.len());
             if parts.len() >= MAX_CHAIN || bytes > self.limits.max_bytes {
-                return Err(too_long("previous_response_id", self.limits.max_bytes));
+                return Err(too_long(param, self.limits.max_bytes));
             }
             next.clone_from(&answer.previous_id);
             parts.push(answer);
         }
-        Ok((joined(&parts), None))
+        Ok(Followed { parts, began: None })
+    }
+
+    /// An answer as its caller got it; `None` if it is not kept, or not for this owner.
+    pub async fn told(&self, owner: &Identity, id: &str) -> Result<Option<Vec<u8>>, Problem> {
+        if !ids::is_plain(id) {
+            return Ok(None);
+        }
+        let told = self.repository.told_response(owner, id).await.map_err(unreadable)?;
+        Ok(told.map(|(Told { envelope, shown }, output)| retrieved::response(&envelope, &output, shown.as_deref())))
+    }
+
+    /// What an answer was made from, the oldest first: the conversation before it as far as it is kept, and its own input.
+    /// `None` as in [`Self::told`].
+    pub async fn input_items(&self, owner: &Identity, id: &str) -> Result<Option<Vec<Value>>, Problem> {
+        let Followed { parts, .. } = self.follow(owner, id, "response_id").await?;
+        let mut items = Vec::new();
+        for part in parts.iter().rev() {
+            items.extend(retrieved::input_items(&part.input, &part.id));
+            if part.id != id {
+                items.extend(retrieved::output_items(&part.output));
+            }
+        }
+        Ok((!parts.is_empty()).then_some(items))
+    }
+
+    /// Forgets an answer; false as in [`Self::told`].
+    pub async fn forget(&self, owner: &Identity, id: &str) -> Result<bool, Problem> {
+        Ok(ids::is_plain(id) && self.repository.forget_response(owner, id).await.map_err(unreadable)?)
     }
 
     /// Removes what has expired, until `stop`.
@@ -163,21 +214,29 @@ impl Keeping {
     /// Keeps the answer. One that is too large is not kept, and that is logged, as is a database that fails: the answer
     /// is good without.
     pub async fn keep(self, answer: Kept) {
-        let Self { stored: StoredResponses { repository, clock, limits }, owner, previous, input } = self;
-        let Kept { id, output, item_ids } = answer;
+        let Self { stored: StoredResponses { keeper, clock, limits, .. }, owner, previous, input } = self;
+        let Kept { id, output, item_ids, envelope, shown } = answer;
         let size = input.len().saturating_add(output.len());
         if size > limits.max_bytes {
             tracing::info!(response.id = id, size, "an answer is too large to be kept (responses.max_bytes)");
             return;
         }
+        // Going on from an answer is worth more than being told it again.
+        let told = Some(Told { envelope, shown }).filter(|told| size.saturating_add(told.size()) <= limits.max_bytes);
         let retention = i64::try_from(limits.retention.as_millis()).unwrap_or(i64::MAX);
         let expires_at_ms = clock.now_ms().saturating_add(retention);
-        let new = NewResponse { id, previous_id: previous, input, output, item_ids, expires_at_ms };
-        let share = i64::try_from(limits.max_workspace_bytes).unwrap_or(i64::MAX);
-        if let Err(error) = repository.put_response(&owner, &new, share).await {
-            tracing::error!(error = %chain(&error), response.id = new.id, "an answer was not kept");
-        }
+        keeper
+            .keep(owner, NewResponse { id, previous_id: previous, input, output, item_ids, told, expires_at_ms })
+            .await;
     }
+}
+
+/// A conversation that was followed back.
+struct Followed {
+    /// Its answers, the newest first.
+    parts: Vec<StoredResponse>,
+    /// What the oldest of them went on from: a provider's answer, or one of ours that is not kept.
+    began: Option<String>,
 }
 
 /// The newest stands first in `parts`.
@@ -189,8 +248,9 @@ fn joined(parts: &[StoredResponse]) -> String {
 
 fn lost(id: &str) -> Problem {
     let message = format!(
-        "there is no answer `{id}` to go on from: it is unknown, expired, or was given with `store: false`; send the \
-         history in `input`"
+        "there is no answer `{}` to go on from: it is unknown, expired, or was given with `store: false`; send the \
+         history in `input`",
+        ids::shown(id)
     );
     Problem::invalid(message).with_param("previous_response_id").with_code("previous_response_not_found")
 }

@@ -35,14 +35,18 @@ pub fn start_log(config: &LogConfig) {
     drop(started);
 }
 
-/// An error and everything below it, for the log.
+/// Longest text of an error and its causes, in bytes: a store or a server may put whole answers into its errors.
+const MAX_CAUSES_BYTES: usize = 2000;
+
+/// An error and everything below it, for the log, cut to [`MAX_CAUSES_BYTES`].
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
-    while let Some(error) = cause {
+    while let Some(error) = cause.filter(|_| text.len() < MAX_CAUSES_BYTES) {
         text = format!("{text}: {error}");
         cause = error.source();
     }
+    text.truncate(text.floor_char_boundary(MAX_CAUSES_BYTES));
     text
 }
 

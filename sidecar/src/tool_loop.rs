@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use decision::config::ProviderKind;
 use decision::decide::{Dialect, Run};
 use decision::format::ApiFormat;
 use decision::identity::Identity;
@@ -66,6 +67,8 @@ pub struct RunRequest {
     pub model_wires: Vec<ApiFormat>,
     /// The model's provider.
     pub provider: String,
+    /// Whose API that is; `None` where only the mesh knows.
+    pub provider_kind: Option<ProviderKind>,
     /// The provider's own name for the model, where it differs.
     pub upstream_model: Option<String>,
     /// The client's headers that may go to the provider, and in a mesh the hop's secret.
@@ -147,7 +150,8 @@ impl Engine {
         let body = std::mem::take(&mut asked.body);
         let Named { previous, input } = std::mem::take(&mut asked.named);
         let past = self.memory.of(&asked.owner.workspace);
-        let mut prepared = wires.prepare(&body, &asked.run, asked.upstream_model.as_deref(), &past)?;
+        let upstream_model = asked.upstream_model.as_deref();
+        let mut prepared = wires.prepare(&body, &asked.run, asked.provider_kind, upstream_model, &past)?;
         if let Some(previous) = previous {
             prepared.caller.members.insert("previous_response_id".to_owned(), previous.into());
         }
@@ -240,6 +244,7 @@ impl Engine {
                 asked.request_id.clone(),
                 asked.owner.workspace.clone(),
                 files,
+                self.limits.max_concurrent_calls,
             ),
             writer,
             machine: Some(ToolLoop::new(settings)),

@@ -182,6 +182,8 @@ keys! {
         "The arguments of one code call.";
     TOOL_LOOP_MAX_CALLS_PER_TURN: "tool_loop.max_calls_per_turn", Kind::Integer(1, 1024), Some("16"),
         "Code calls in one answer of the model; more are refused, each with its own error result.";
+    TOOL_LOOP_MAX_CONCURRENT_CALLS: "tool_loop.max_concurrent_calls", Kind::Integer(1, 64), Some("4"),
+        "Shell commands that stand side by side in one answer of the model and run at the same time; 1 runs one after the other. Python and the editor always keep their order, a contract-v1 server runs one call of a session at a time, and the embedded sandbox no more than eight.";
     TOOL_LOOP_MAX_RESULT_BYTES: "tool_loop.max_result_bytes", Kind::Integer(256, 1 << 26), Some("1048576"),
         "Standard output and standard error each, towards model and client.";
     TOOL_LOOP_MAX_ERROR_BYTES: "tool_loop.max_error_bytes", Kind::Integer(256, 1 << 26), Some("262144"),
@@ -227,7 +229,7 @@ keys! {
     RESPONSES_MAX_BYTES: "responses.max_bytes", Kind::Integer(1024, 1 << 30), Some("8388608"),
         "Longest answer, with the `input` it answers, that is kept; and the longest conversation that is put together from kept ones.";
     RESPONSES_WORKSPACE_MAX_BYTES: "responses.workspace_max_bytes", Kind::Integer(1024, BYTES_MAX), Some("268435456"),
-        "Kept of one workspace's answers, together; the oldest make room.";
+        "Kept of one workspace's answers, together, each with 8 KiB for its row; the oldest make room.";
     FILES_ENABLED: "files.enabled", Kind::Bool, Some("true"),
         "Whether files are served and kept. Off, their routes answer 404.";
     FILES_URL: "files.url", Kind::Text, Some("file://files"),

@@ -15,6 +15,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Limits {
         max_transcript_bytes: reader.size(&keys::TOOL_LOOP_MAX_TRANSCRIPT_BYTES),
         max_argument_bytes: reader.size(&keys::TOOL_LOOP_MAX_ARGUMENT_BYTES),
         max_calls_per_turn: reader.size(&keys::TOOL_LOOP_MAX_CALLS_PER_TURN),
+        max_concurrent_calls: reader.size(&keys::TOOL_LOOP_MAX_CONCURRENT_CALLS),
         max_result_bytes: reader.size(&keys::TOOL_LOOP_MAX_RESULT_BYTES),
         max_error_bytes: reader.size(&keys::TOOL_LOOP_MAX_ERROR_BYTES),
         file_timeout: millis(reader, &keys::TOOL_LOOP_FILE_TIMEOUT_MS),

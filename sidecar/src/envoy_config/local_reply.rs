@@ -8,7 +8,7 @@ use decision::header;
 use decision::problem::{Origin, Problem, ProblemKind};
 use serde_json::{Value, json};
 
-use super::routes::{SIDECAR_PATHS, any_root, overwrite};
+use super::routes::{SIDECAR_PATHS, any_root, kept_answers, overwrite};
 
 /// Envoy's flags for a connection that broke after the request had gone out.
 const CUT: &[&str] = &["UC", "UR", "LR", "UPE"];
@@ -89,7 +89,7 @@ fn cut_at_the_sidecar() -> Value {
 
 /// No code runs there, so the request may be sent again.
 fn cut_on_own_paths(filter: &FilterConfig) -> Value {
-    let own = format!("{}/(?:{})(?:[/?].*)?", any_root(filter), SIDECAR_PATHS.join("|"));
+    let own = format!("{}/(?:(?:{})(?:[/?].*)?|{}.*)", any_root(filter), SIDECAR_PATHS.join("|"), kept_answers());
     json!({"and_filter": {"filters": [
         {"header_filter": {"header": {"name": ":path", "string_match": {"safe_regex": {"regex": own}}}}},
         flagged(CUT),

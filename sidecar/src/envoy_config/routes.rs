@@ -5,6 +5,7 @@
 
 use decision::config::{FilterConfig, ProviderKind};
 use decision::header;
+use decision::request::RESPONSE;
 use serde_json::{Value, json};
 
 use super::listener::FILTER;
@@ -13,6 +14,11 @@ use crate::config::SIDECAR_CLUSTER;
 
 /// Paths under each API root that the sidecar serves by itself.
 pub(super) const SIDECAR_PATHS: &[&str] = &["files", "containers", "tools", "workspaces", "settings"];
+/// How the path of an answer begins that the sidecar keeps, under each API root; others are their provider's.
+pub(super) fn kept_answers() -> String {
+    format!("responses/{RESPONSE}")
+}
+
 /// For the sidecar to say that it is well.
 const HEALTH_TIMEOUT_S: u32 = 5;
 /// Spellings of a path under `/otari` that a decoder or normaliser could turn into an internal one.
@@ -49,6 +55,8 @@ pub(super) fn public(input: &Input<'_>) -> Value {
             let when = json!({"path_separated_prefix": format!("{root}/{path}")});
             routes.push(unfiltered(to_sidecar(path, when, input)));
         }
+        let when = json!({"prefix": format!("{root}/{}", kept_answers())});
+        routes.push(unfiltered(to_sidecar("responses", when, input)));
     }
     // Also the route under which every undecided request waits for its body.
     routes.push(limited(nowhere(json!({"prefix": "/"})), input));

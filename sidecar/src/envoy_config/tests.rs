@@ -91,7 +91,9 @@ fn only_the_sidecars_own_paths_pass_the_filter_by() {
     for route in routes(&rendered(|_| {}), 0) {
         let unfiltered = route.get("typed_per_filter_config").is_some();
         let when = &route["match"];
-        let own_path = when.get("path_separated_prefix").is_some() && route.get("route").is_some();
+        let own_prefix = |prefix: &Value| prefix != &json!("/");
+        let own_path = when.get("path_separated_prefix").is_some() || when.get("prefix").is_some_and(own_prefix);
+        let own_path = own_path && route.get("route").is_some();
         assert_eq!(unfiltered, own_path || when.get("safe_regex").is_some(), "{route}");
         // What passes the filter by is streamed; the rest may be held, up to the limit.
         let held = route.get("request_body_buffer_limit").is_some();

@@ -33,7 +33,6 @@ const CALLS: &[&str] = &[
     "restart_syscall",
     "getpid",
     "gettid",
-    "tgkill",
     "exit",
     "exit_group",
 ];
@@ -73,7 +72,10 @@ fn close_calls() -> Result<(), JailError> {
 }
 
 fn policy() -> Value {
-    let calls: Vec<Value> = CALLS.iter().map(|name| json!({"syscall": name})).collect();
+    let mut calls: Vec<Value> = CALLS.iter().map(|name| json!({"syscall": name})).collect();
+    // To abort is to signal oneself; the sidecar has the same user, and must not be signalled.
+    let oneself = json!({"index": 0, "type": "dword", "op": "eq", "val": std::process::id()});
+    calls.push(json!({"syscall": "tgkill", "args": [oneself]}));
     json!({"jail": {"mismatch_action": {"errno": EPERM}, "match_action": "allow", "filter": calls}})
 }
 
@@ -86,6 +88,15 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn in_the_jail_nobody_but_oneself_is_signalled() {
+        let policy = policy();
+        let calls = policy["jail"]["filter"].as_array().unwrap();
+        let signals: Vec<_> = calls.iter().filter(|call| call["syscall"].as_str().unwrap().ends_with("kill")).collect();
+        assert_eq!(signals.len(), 1);
+        assert_eq!(signals[0]["args"][0]["val"], std::process::id());
+    }
 
     #[test]
     fn in_the_jail_nothing_opens_starts_or_connects_and_what_is_open_works() {

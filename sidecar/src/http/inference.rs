@@ -318,6 +318,7 @@ async fn code_turn(
         caller: format,
         model_wires: model.map_or_else(|| vec![format], |model| model.wires.clone()),
         provider: model.map(|model| model.provider.clone()).unwrap_or_default(),
+        provider_kind: model.map(|model| model.kind),
         upstream_model: model.and_then(|model| model.upstream_model.clone()),
         forward_headers: headers,
         body: body.bytes,

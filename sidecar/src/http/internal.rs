@@ -69,7 +69,7 @@ pub(super) fn json_response(status: StatusCode, value: &Value) -> Response {
     json_bytes(status, Body::from(value.to_string()))
 }
 
-fn json_bytes(status: StatusCode, body: Body) -> Response {
+pub(super) fn json_bytes(status: StatusCode, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -30,6 +30,11 @@ impl Refusal {
         Self { vocabulary: Some(vocabulary), ..Self::from(problem) }
     }
 
+    /// The same in this vocabulary, whatever the path says.
+    pub(super) fn into_vocabulary(self, vocabulary: Vocabulary) -> Self {
+        Self { vocabulary: Some(vocabulary), ..self }
+    }
+
     /// A value that could never take effect, on the control plane: 422.
     pub(super) fn unprocessable(message: impl Into<String>, param: Option<&str>) -> Self {
         let mut problem = Problem::invalid(message);

@@ -3,13 +3,24 @@
 //! INVARIANT: found by who was answered alone; a workspace that fills its share pushes out its own oldest. Nothing here is
 //! part of the snapshot, so nothing raises its revision.
 
+use std::collections::BTreeMap;
+
 use decision::identity::Identity;
 use sqlx::AnyConnection;
 
 use super::{Repository, RepositoryError};
 
-/// Rows that one write may remove beside its own.
-const MAX_REMOVED: i64 = 64;
+/// Rows that one write may remove to make room for its own.
+const MAX_REMOVED: i64 = 1024;
+/// What an answer counts for beside its texts. So a share bounds rows too, and [`MAX_REMOVED`] of them make room for the
+/// largest answer at the defaults.
+pub(super) const ROW_BYTES: i64 = 8192;
+/// Items of an answer that are found by their ids; one with more is not kept.
+const MAX_ITEMS: usize = 10_000;
+/// Items that one statement writes; databases bound the parameters of one.
+const ITEMS_AT_ONCE: usize = 500;
+/// Answers that one statement writes.
+const ROWS_AT_ONCE: usize = 64;
 /// Workspaces that are looked at in one sweep, and rows of each.
 const MAX_SWEPT: i64 = 1000;
 
@@ -26,8 +37,35 @@ pub struct NewResponse {
     pub output: String,
     /// Ids of those items that no other answer can have.
     pub item_ids: Vec<String>,
+    /// How its caller saw it; `None` where nobody is told that again.
+    pub told: Option<Told>,
     /// When it is forgotten, milliseconds since the epoch.
     pub expires_at_ms: i64,
+}
+
+impl NewResponse {
+    /// What it counts for of its workspace's share.
+    fn size_bytes(&self) -> i64 {
+        let told = self.told.as_ref().map_or(0, Told::size);
+        let size = self.input.len().saturating_add(self.output.len()).saturating_add(told);
+        i64::try_from(size).unwrap_or(i64::MAX).saturating_add(ROW_BYTES)
+    }
+}
+
+/// How a caller saw an answer, where that is not in its items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The response object without its items, as JSON.
+    pub envelope: String,
+    /// Items that were shown in another form than they are kept in, by their place: a JSON object.
+    pub shown: Option<String>,
+}
+
+impl Told {
+    /// What it takes, in bytes.
+    pub fn size(&self) -> usize {
+        self.envelope.len().saturating_add(self.shown.as_ref().map_or(0, String::len))
+    }
 }
 
 /// A kept answer.
@@ -52,48 +90,39 @@ impl From<Row> for StoredResponse {
 }
 
 impl Repository {
-    /// Keeps an answer, and forgets the oldest of its workspace that then have more than `workspace_bytes` together.
-    pub async fn put_response(
+    /// Keeps answers, all or none, and forgets the oldest of their workspaces that then have more than `workspace_bytes`
+    /// each. `false` if they are not kept: they have too many items, or what one write may remove does not make enough
+    /// room.
+    pub async fn put_responses(
         &self,
-        owner: &Identity,
-        new: &NewResponse,
+        answers: &[(Identity, NewResponse)],
         workspace_bytes: i64,
-    ) -> Result<(), RepositoryError> {
-        let size = i64::try_from(new.input.len().saturating_add(new.output.len())).unwrap_or(i64::MAX);
-        let now = self.clock.now_ms();
-        let mut change = self.begin_write().await?;
-        let used = sqlx::query_scalar::<_, i64>(
-            "INSERT INTO stored_response_usage (workspace_id, size_bytes) VALUES ($1, $2) ON CONFLICT (workspace_id) \
-             DO UPDATE SET size_bytes = stored_response_usage.size_bytes + excluded.size_bytes RETURNING size_bytes",
-        )
-        .bind(&owner.workspace)
-        .bind(size)
-        .fetch_one(&mut *change)
-        .await?;
-        sqlx::query(
-            "INSERT INTO stored_responses (id, user_id, workspace_id, previous_id, input, output, size_bytes, \
-             created_at_ms, expires_at_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        )
-        .bind(&new.id)
-        .bind(&owner.user)
-        .bind(&owner.workspace)
-        .bind(new.previous_id.as_deref())
-        .bind(&new.input)
-        .bind(&new.output)
-        .bind(size)
-        .bind(now)
-        .bind(new.expires_at_ms)
-        .execute(&mut *change)
-        .await?;
-        for item in &new.item_ids {
-            sqlx::query("INSERT INTO stored_items (id, response_id) VALUES ($1, $2)")
-                .bind(item)
-                .bind(&new.id)
-                .execute(&mut *change)
-                .await?;
+    ) -> Result<bool, RepositoryError> {
+        if answers.iter().any(|(_, new)| new.item_ids.len() > MAX_ITEMS) {
+            return Ok(false);
         }
-        forget(&mut change, &owner.workspace, used.saturating_sub(workspace_bytes), &new.id).await?;
-        change.commit().await
+        // In the order of their names, so that no two transactions wait for each other.
+        let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
+        for (owner, new) in answers {
+            let sum = sums.entry(&owner.workspace).or_default();
+            *sum = sum.saturating_add(new.size_bytes());
+        }
+        let mut change = self.begin_write().await?;
+        let mut excesses = Vec::with_capacity(sums.len());
+        for (workspace, size) in sums {
+            let used = add_usage(&mut change, workspace, size).await?;
+            excesses.push((workspace, used.saturating_sub(workspace_bytes)));
+        }
+        put_rows(&mut change, answers, self.clock.now_ms()).await?;
+        put_items(&mut change, answers).await?;
+        for (workspace, excess) in excesses {
+            if forget(&mut change, workspace, excess, answers).await? < excess {
+                change.rollback().await?;
+                return Ok(false);
+            }
+        }
+        change.commit().await?;
+        Ok(true)
     }
 
     /// An answer that this owner was given, and that has not expired.
@@ -110,9 +139,45 @@ impl Repository {
         self.find_response("r.id = (SELECT response_id FROM stored_items WHERE id = $1)", owner, item).await
     }
 
+    /// How an answer was told, and its items as they are kept. `None` where that is not known, or not to this owner.
+    pub async fn told_response(&self, owner: &Identity, id: &str) -> Result<Option<(Told, String)>, RepositoryError> {
+        let row = sqlx::query_as::<_, (Option<String>, Option<String>, String)>(
+            "SELECT envelope, shown, output FROM stored_responses \
+             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND expires_at_ms > $4",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(self.clock.now_ms())
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.and_then(|(envelope, shown, output)| Some((Told { envelope: envelope?, shown }, output))))
+    }
+
+    /// Removes an answer that this owner was given; false if there is none.
+    pub async fn forget_response(&self, owner: &Identity, id: &str) -> Result<bool, RepositoryError> {
+        let mut change = self.begin_write().await?;
+        lock_usage(&mut change, &owner.workspace).await?;
+        let size = sqlx::query_scalar::<_, i64>(
+            "SELECT size_bytes FROM stored_responses \
+             WHERE id = $1 AND user_id = $2 AND workspace_id = $3 AND expires_at_ms > $4",
+        )
+        .bind(id)
+        .bind(&owner.user)
+        .bind(&owner.workspace)
+        .bind(self.clock.now_ms())
+        .fetch_optional(&mut *change)
+        .await?;
+        if let Some(size) = size {
+            remove(&mut change, &owner.workspace, id, size).await?;
+        }
+        change.commit().await?;
+        Ok(size.is_some())
+    }
+
     /// Removes answers that nobody can find any more: how many. What is left over goes the next time.
     ///
-    /// A workspace's usage is locked before its rows, as in [`Self::put_response`], so that two never wait for each other.
+    /// A workspace's usage is locked before its rows, as in [`Self::put_responses`], so that two never wait for each other.
     pub async fn forget_expired_responses(&self) -> Result<u64, RepositoryError> {
         let now = self.clock.now_ms();
         let workspaces = sqlx::query_scalar::<_, String>(
@@ -125,10 +190,7 @@ impl Repository {
         let mut count: u64 = 0;
         for workspace in workspaces {
             let mut change = self.begin_write().await?;
-            sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
-                .bind(&workspace)
-                .execute(&mut *change)
-                .await?;
+            lock_usage(&mut change, &workspace).await?;
             let expired = sqlx::query_as::<_, (String, i64)>(
                 "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND expires_at_ms <= $2 LIMIT $3",
             )
@@ -166,28 +228,103 @@ impl Repository {
     }
 }
 
-/// Removes the oldest of a workspace until `excess` bytes are gone; the newest stays whatever it takes.
-async fn forget(change: &mut AnyConnection, workspace: &str, excess: i64, newest: &str) -> Result<(), RepositoryError> {
+/// Counts so many bytes more: how many it are then.
+async fn add_usage(change: &mut AnyConnection, workspace: &str, size: i64) -> Result<i64, RepositoryError> {
+    let used = sqlx::query_scalar::<_, i64>(
+        "INSERT INTO stored_response_usage (workspace_id, size_bytes) VALUES ($1, $2) ON CONFLICT (workspace_id) \
+         DO UPDATE SET size_bytes = stored_response_usage.size_bytes + excluded.size_bytes RETURNING size_bytes",
+    );
+    Ok(used.bind(workspace).bind(size).fetch_one(change).await?)
+}
+
+async fn put_rows(
+    change: &mut AnyConnection,
+    answers: &[(Identity, NewResponse)],
+    now_ms: i64,
+) -> Result<(), RepositoryError> {
+    for some in answers.chunks(ROWS_AT_ONCE) {
+        let insert = format!(
+            "INSERT INTO stored_responses (id, user_id, workspace_id, previous_id, input, output, size_bytes, \
+             created_at_ms, expires_at_ms, envelope, shown) VALUES {}",
+            rows(some.len(), 11)
+        );
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(insert));
+        for (owner, new) in some {
+            query = query
+                .bind(&new.id)
+                .bind(&owner.user)
+                .bind(&owner.workspace)
+                .bind(new.previous_id.as_deref())
+                .bind(&new.input)
+                .bind(&new.output)
+                .bind(new.size_bytes())
+                .bind(now_ms)
+                .bind(new.expires_at_ms)
+                .bind(new.told.as_ref().map(|told| told.envelope.as_str()))
+                .bind(new.told.as_ref().and_then(|told| told.shown.as_deref()));
+        }
+        query.execute(&mut *change).await?;
+    }
+    Ok(())
+}
+
+async fn put_items(change: &mut AnyConnection, answers: &[(Identity, NewResponse)]) -> Result<(), RepositoryError> {
+    let items: Vec<_> = answers.iter().flat_map(|(_, new)| new.item_ids.iter().map(|item| (item, &new.id))).collect();
+    for some in items.chunks(ITEMS_AT_ONCE) {
+        let insert = format!("INSERT INTO stored_items (id, response_id) VALUES {}", rows(some.len(), 2));
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(insert));
+        for (item, response) in some {
+            query = query.bind(*item).bind(*response);
+        }
+        query.execute(&mut *change).await?;
+    }
+    Ok(())
+}
+
+/// The places of so many rows: `($1, $2), ($3, $4)`.
+fn rows(count: usize, columns: usize) -> String {
+    let row = |row: usize| {
+        let places: Vec<_> = (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        format!("({})", places.join(", "))
+    };
+    (0..count).map(row).collect::<Vec<_>>().join(", ")
+}
+
+/// Removes the oldest of a workspace, none of the `newest`, until `excess` bytes are gone, or [`MAX_REMOVED`] rows: how many
+/// bytes it were.
+async fn forget(
+    change: &mut AnyConnection,
+    workspace: &str,
+    excess: i64,
+    newest: &[(Identity, NewResponse)],
+) -> Result<i64, RepositoryError> {
+    let mut freed: i64 = 0;
     if excess <= 0 {
-        return Ok(());
+        return Ok(freed);
     }
     let oldest = sqlx::query_as::<_, (String, i64)>(
-        "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 AND id <> $2 \
-         ORDER BY created_at_ms, id LIMIT $3",
+        "SELECT id, size_bytes FROM stored_responses WHERE workspace_id = $1 ORDER BY created_at_ms, id LIMIT $2",
     )
     .bind(workspace)
-    .bind(newest)
     .bind(MAX_REMOVED)
     .fetch_all(&mut *change)
     .await?;
-    let mut freed: i64 = 0;
-    for (id, size) in oldest.into_iter().take_while(|(_, size)| {
-        let goes = freed < excess;
-        freed = freed.saturating_add(if goes { *size } else { 0 });
-        goes
-    }) {
+    for (id, size) in oldest.into_iter().filter(|(id, _)| newest.iter().all(|(_, new)| new.id != *id)) {
+        if freed >= excess {
+            break;
+        }
         remove(change, workspace, &id, size).await?;
+        freed = freed.saturating_add(size);
     }
+    Ok(freed)
+}
+
+/// Before any of a workspace's rows is touched.
+async fn lock_usage(change: &mut AnyConnection, workspace: &str) -> Result<(), RepositoryError> {
+    sqlx::query("UPDATE stored_response_usage SET size_bytes = size_bytes WHERE workspace_id = $1")
+        .bind(workspace)
+        .execute(&mut *change)
+        .await?;
     Ok(())
 }
 

@@ -21,6 +21,29 @@ pub trait SandboxBackend: Send + Sync + Debug {
         request: &'a ExecutionRequest,
     ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>>;
 
+    /// Calls of one session that run at the same time, at most. The others of a session wait for their turn.
+    fn max_concurrent_calls(&self) -> usize {
+        1
+    }
+
+    /// Runs calls none of which needs what another does: side by side where the sandbox can, no more than
+    /// [`Self::max_concurrent_calls`] of them, else one after the other. A result for each, in their order. Side by side
+    /// their time is the longest of their budgets, and what ends one by a limit of the session ends all. Dropping the
+    /// future is as with [`Self::execute`].
+    fn execute_together<'a>(
+        &'a self,
+        session: &'a SessionId,
+        requests: &'a [ExecutionRequest],
+    ) -> BoxFuture<'a, Vec<Result<ExecutionResult, SandboxError>>> {
+        Box::pin(async move {
+            let mut results = Vec::with_capacity(requests.len());
+            for request in requests {
+                results.push(self.execute(session, request).await);
+            }
+            results
+        })
+    }
+
     /// Ends a session: every process gone, every file removed. A session already gone is a success.
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>>;
 

@@ -14,6 +14,7 @@ mod launch;
 mod life;
 mod pidfd;
 mod pool;
+mod printed;
 mod python;
 mod seccomp;
 mod session;
@@ -23,12 +24,13 @@ mod startup;
 mod table;
 mod tree;
 mod watch;
+mod work;
 mod workspace;
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, stream};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use tokio::task::JoinSet;
 
@@ -47,6 +49,7 @@ use crate::ids::IdSource;
 use launch::Launcher;
 use pool::Pool;
 use table::Table;
+use work::{SHELLS_AT_ONCE, Work};
 
 /// Where code sees its workspace.
 pub const WORKSPACE: &str = "/workspace";
@@ -201,10 +204,45 @@ impl ProcessSandbox {
     }
 
     async fn run(&self, id: &SessionId, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
-        let limit = self.limits().code_bytes;
-        request.input.check(limit).map_err(|reason| SandboxError::Refused { reason })?;
+        self.check(request)?;
         let visit = self.sessions.enter(id)?;
-        visit.session.execute(&request.input, request.timeout).await
+        let results = visit.session.execute(&Work::of(&request.input), request.timeout).await?;
+        results.into_iter().next().ok_or(SandboxError::UnknownSession)
+    }
+
+    /// Runs commands side by side; what is no command, or one too long, has no part in that.
+    async fn run_together(
+        &self,
+        id: &SessionId,
+        requests: &[ExecutionRequest],
+    ) -> Vec<Result<ExecutionResult, SandboxError>> {
+        let checked: Vec<_> = requests.iter().map(|request| self.check(request)).collect();
+        let sound = || requests.iter().zip(&checked).filter(|(_, checked)| checked.is_ok()).map(|(request, _)| request);
+        let Some(work) = Work::together(sound().map(|request| &request.input)) else {
+            return stream::iter(requests).then(|request| self.run(id, request)).collect().await;
+        };
+        let timeout = sound().map(|request| request.timeout).max().unwrap_or_default();
+        let ran = match self.sessions.enter(id) {
+            Ok(visit) => visit.session.execute(&work, timeout).await,
+            Err(error) => Err(error),
+        };
+        let (mut results, mut error) = match ran {
+            Ok(results) => (results.into_iter(), None),
+            Err(error) => (Vec::new().into_iter(), Some(error)),
+        };
+        // What ended one ended all; the first is told the cause.
+        let also = match error {
+            Some(SandboxError::Busy { limit }) => Some(limit),
+            _ => None,
+        };
+        let also = || also.map_or(SandboxError::UnknownSession, |limit| SandboxError::Busy { limit });
+        let mut next = || results.next().ok_or_else(|| error.take().unwrap_or_else(also));
+        checked.into_iter().map(|checked| checked.and_then(|()| next())).collect()
+    }
+
+    fn check(&self, request: &ExecutionRequest) -> Result<(), SandboxError> {
+        let limit = self.limits().code_bytes;
+        request.input.check(limit).map_err(|reason| SandboxError::Refused { reason })
     }
 
     async fn destroy(&self, id: &SessionId) -> Result<(), SandboxError> {
@@ -226,6 +264,18 @@ impl SandboxBackend for ProcessSandbox {
         request: &'a ExecutionRequest,
     ) -> BoxFuture<'a, Result<ExecutionResult, SandboxError>> {
         self.run(session, request).boxed()
+    }
+
+    fn max_concurrent_calls(&self) -> usize {
+        SHELLS_AT_ONCE
+    }
+
+    fn execute_together<'a>(
+        &'a self,
+        session: &'a SessionId,
+        requests: &'a [ExecutionRequest],
+    ) -> BoxFuture<'a, Vec<Result<ExecutionResult, SandboxError>>> {
+        self.run_together(session, requests).boxed()
     }
 
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {

@@ -134,6 +134,12 @@ pub enum EditorFault {
 }
 
 impl ToolInput {
+    /// Whether this call and one that stands next to it may run at the same time, in whatever order. Two commands may, each
+    /// in a shell of its own; Python and the editor share one interpreter, and build on what came before.
+    pub fn may_overlap(&self, next: &Self) -> bool {
+        matches!((self, next), (Self::Bash { .. }, Self::Bash { .. }))
+    }
+
     /// Checks lengths. `limit` is `sandbox.max_code_bytes`, for each text. The error never quotes the text.
     pub(super) fn check(&self, limit: usize) -> Result<(), String> {
         let texts: &[(&str, &str, usize)] = match self {

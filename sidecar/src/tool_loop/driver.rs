@@ -248,7 +248,7 @@ impl Driver {
     fn open_turn(&mut self, next: NextTurn) -> Result<(), Halt> {
         let turn = self.model.take_history();
         self.model.request.append(&turn);
-        let results: Vec<CallResult> = next
+        let mut results: Vec<CallResult> = next
             .results
             .into_iter()
             .map(|(call_id, outcome)| {
@@ -256,6 +256,12 @@ impl Driver {
                 CallResult { call_id, text, is_error }
             })
             .collect();
+        if next.closing
+            && let Some(last) = results.last_mut()
+        {
+            // Its functions go; a model that is not told why may say that it cannot go on.
+            last.text.push_str(report::NO_MORE_CODE);
+        }
         self.model.wires.model.append_results(&mut self.model.request, &results);
         // One answer and its results, each with a limit of its own, may stand above this one for a moment.
         let limit = self.limits.max_transcript_bytes;

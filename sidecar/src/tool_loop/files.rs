@@ -83,9 +83,9 @@ impl Shared {
 }
 
 impl Furnished {
-    /// Runs code.
-    pub(super) async fn execute(&self, request: &ExecutionRequest) -> Result<ExecutionResult, SandboxError> {
-        self.lease.execute(request).await
+    /// Runs calls that do not need each other: a result for each, in their order.
+    pub(super) async fn execute(&self, requests: &[ExecutionRequest]) -> Vec<Result<ExecutionResult, SandboxError>> {
+        self.lease.execute(requests).await
     }
 
     /// Stores what has been written since the last time; `named` is what the sandbox says of it.

@@ -21,6 +21,8 @@ pub struct Limits {
     pub max_argument_bytes: usize,
     /// Code calls in one answer of the model; more are refused, each with its own error result.
     pub max_calls_per_turn: usize,
+    /// Calls of one answer that run at the same time, where they and the sandbox allow it.
+    pub max_concurrent_calls: usize,
     /// Standard output and standard error each, towards model and client, in bytes.
     pub max_result_bytes: usize,
     /// What a provider says about a failure, in bytes.
@@ -47,6 +49,7 @@ impl Default for Limits {
             max_transcript_bytes: 128 << 20,
             max_argument_bytes: 1 << 20,
             max_calls_per_turn: 16,
+            max_concurrent_calls: 4,
             max_result_bytes: 1 << 20,
             max_error_bytes: 256 << 10,
             file_timeout: Duration::from_mins(2),

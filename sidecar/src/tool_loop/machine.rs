@@ -121,6 +121,8 @@ struct ReadingTurn {
     calls: Vec<Written>,
     /// The model called a function of the client's.
     client_called: bool,
+    /// It said something that nobody here knows, and that may be a call too.
+    unknown: bool,
 }
 
 #[derive(Debug)]
@@ -203,7 +205,7 @@ impl ToolLoop {
 
 impl ReadingTurn {
     fn new(closing: bool) -> Self {
-        Self { closing, writing: None, calls: Vec::new(), client_called: false }
+        Self { closing, writing: None, calls: Vec::new(), client_called: false, unknown: false }
     }
 
     fn event(mut self, event: TurnEvent, ledger: &mut Ledger, out: &mut Vec<Output>) -> Stage {
@@ -239,7 +241,10 @@ impl ReadingTurn {
             }
             (BlockEvent::Delta(..), Some(_)) => {}
             (BlockEvent::Stop(_) | BlockEvent::Start(..), Some(_)) => self.stop_writing(ledger, out),
-            (event, None) => out.push(Output::Emit(ClientEvent::Block(event))),
+            (event, None) => {
+                self.unknown |= matches!(event, BlockEvent::Start(BlockKind::Other, _));
+                out.push(Output::Emit(ClientEvent::Block(event)));
+            }
         }
     }
 
@@ -270,6 +275,10 @@ impl ReadingTurn {
         self.stop_writing(ledger, out);
         ledger.usage.add(std::mem::take(&mut ended.usage));
         if self.calls.is_empty() {
+            if ended.stop == Stop::ToolUse && !self.client_called && !self.unknown {
+                // It waits for a call that it never made.
+                ended.stop = Stop::EndTurn;
+            }
             return ledger.finish(ended, out);
         }
         if self.closing || ended.stop != Stop::ToolUse {

@@ -11,6 +11,9 @@ use crate::wire::event::{CodeFailure, CodeFiles, CodeOutcome, Edit, Hunk, NotKep
 const STOPPED: i32 = 124;
 /// Return code of what was killed with its session.
 const KILLED: i32 = 137;
+/// What the model is told, behind the last result, before the call that has no functions of ours any more.
+pub(super) const NO_MORE_CODE: &str =
+    "\n\n[sandbox] No more code can be run for this answer: the limit is reached. Answer with what there is.";
 /// What the model is told of an input that the sandbox did not take.
 const REFUSED: &str = "the sandbox takes no such input; it may be too long";
 

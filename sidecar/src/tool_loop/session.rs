@@ -1,7 +1,9 @@
-//! The sandbox side of one request: a session opened while the model writes its first call, and its calls one at a time.
+//! The sandbox side of one request: a session opened while the model writes its first call, and its calls in their order.
 //! A request that runs no code takes none, however long its model is silent.
 //!
-//! INVARIANT: dropping this stops the code and gives the session back, also one that is only now being opened.
+//! INVARIANT: a call begins when all before it are over, but for neighbours that may overlap, of which so many begin
+//! together as the sandbox and the limit allow. Dropping this stops the code and gives the session back, also one that is
+//! only now being opened.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,12 +31,16 @@ pub(super) struct Session {
     spec: SessionSpec,
     files: RequestFiles,
     state: State,
-    /// Calls that wait for the one before them: they share a workspace, and a session takes one at a time.
+    /// Calls that run at the same time, at most.
+    max_together: usize,
+    /// Calls that wait for those before them: they share a workspace, and may build on what those did.
     waiting: VecDeque<(usize, ToolInput)>,
     has_run: bool,
     /// No session was to be had, for all are taken.
     full: bool,
-    running: Option<BoxFuture<'static, Finished>>,
+    running: Option<BoxFuture<'static, Vec<Finished>>>,
+    /// Calls that are over and were not told yet.
+    finished: VecDeque<Finished>,
 }
 
 /// A call that is over.
@@ -73,8 +79,10 @@ impl Session {
         request_id: String,
         workspace: String,
         files: RequestFiles,
+        max_together: usize,
     ) -> Self {
         Self {
+            max_together: max_together.min(reaper.backend().max_concurrent_calls()),
             reaper,
             tasks,
             timeout,
@@ -86,6 +94,7 @@ impl Session {
             has_run: false,
             full: false,
             running: None,
+            finished: VecDeque::new(),
         }
     }
 
@@ -110,6 +119,7 @@ impl Session {
     /// Stops what runs, forgets what waits.
     pub(super) fn cancel(&mut self) {
         self.waiting.clear();
+        self.finished.clear();
         self.running = None;
         self.state = State::None;
     }
@@ -137,28 +147,30 @@ impl Session {
                     }
                 }
             }
+            if let Some(finished) = self.finished.pop_front() {
+                return Happened::Finished(finished);
+            }
             if let Some(running) = &mut self.running {
-                let finished = running.await;
+                self.finished = running.await.into();
                 self.running = None;
-                if let Err(SandboxError::UnknownSession | SandboxError::TimedOut | SandboxError::Unreachable { .. }) =
-                    &finished.result
-                {
+                if self.finished.iter().any(|finished| loses_session(&finished.result)) {
                     self.state = State::None;
                     if !self.waiting.is_empty() {
                         self.prepare();
                     }
                 }
-                return Happened::Finished(finished);
+                continue;
             }
-            let next = match &self.state {
-                State::Open(session) => self.waiting.pop_front().map(|next| (Arc::clone(session), next)),
+            let session = match &self.state {
+                State::Open(session) => Some(Arc::clone(session)),
                 State::Opening(_) | State::Furnishing(_) => continue,
                 State::None => None,
             };
-            match next {
-                Some((session, (call, input))) => {
+            match session.filter(|_| !self.waiting.is_empty()) {
+                Some(session) => {
                     self.has_run = true;
-                    self.running = Some(self.execution(session, call, input));
+                    let calls = next_calls(&mut self.waiting, self.max_together);
+                    self.running = Some(self.execution(session, calls));
                 }
                 None => match self.waiting.pop_front() {
                     Some((call, input)) => {
@@ -172,19 +184,45 @@ impl Session {
         }
     }
 
-    fn execution(&self, session: Arc<Furnished>, call: usize, input: ToolInput) -> BoxFuture<'static, Finished> {
-        let request = ExecutionRequest { input, timeout: self.timeout, call_id: format!("{}-{call}", self.request_id) };
+    fn execution(&self, session: Arc<Furnished>, calls: Vec<(usize, ToolInput)>) -> BoxFuture<'static, Vec<Finished>> {
+        let request = |(call, input)| {
+            let call_id = format!("{}-{call}", self.request_id);
+            (call, ExecutionRequest { input, timeout: self.timeout, call_id })
+        };
+        let (calls, requests): (Vec<usize>, Vec<ExecutionRequest>) = calls.into_iter().map(request).unzip();
         async move {
-            let result = session.execute(&request).await;
-            let files = match &result {
-                Ok(result) if may_have_written(&request.input, result) => session.collect(&result.files).await,
-                // Whatever is there by now, the next call that can tell of it will find it.
-                _ => CodeFiles::default(),
-            };
-            Finished { call, input: request.input, result, files }
+            let results = session.execute(&requests).await;
+            let mut finished = Vec::with_capacity(requests.len());
+            for ((call, request), result) in calls.into_iter().zip(requests).zip(results) {
+                let files = match &result {
+                    // What several wrote while they ran together is told with the first of them.
+                    Ok(result) if may_have_written(&request.input, result) => session.collect(&result.files).await,
+                    // Whatever is there by now, the next call that can tell of it will find it.
+                    _ => CodeFiles::default(),
+                };
+                finished.push(Finished { call, input: request.input, result, files });
+            }
+            finished
         }
         .boxed()
     }
+}
+
+/// Takes the calls that begin now: the first, and those behind it that may overlap with all of them.
+fn next_calls(waiting: &mut VecDeque<(usize, ToolInput)>, max_together: usize) -> Vec<(usize, ToolInput)> {
+    let mut calls: Vec<(usize, ToolInput)> = Vec::new();
+    while let Some(next) = waiting.pop_front_if(|(_, next)| {
+        let joins = || calls.len() < max_together && calls.iter().all(|(_, input)| input.may_overlap(next));
+        calls.is_empty() || joins()
+    }) {
+        calls.push(next);
+    }
+    calls
+}
+
+/// Whether nothing can run in the session any more.
+fn loses_session(result: &Result<ExecutionResult, SandboxError>) -> bool {
+    matches!(result, Err(SandboxError::UnknownSession | SandboxError::TimedOut | SandboxError::Unreachable { .. }))
 }
 
 /// Whether a call has an outcome that can tell of files, and can have written some.
@@ -218,4 +256,45 @@ fn lease(reaper: &Reaper, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::R
         drop(opened.send(reaper.lease(&spec).await));
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn an_input() -> impl Strategy<Value = ToolInput> {
+        let edit = |command| Just(ToolInput::TextEditor(command));
+        prop_oneof![
+            1 => Just(ToolInput::Python { code: "1".to_owned() }),
+            4 => Just(ToolInput::Bash { command: "true".to_owned() }),
+            1 => edit(EditorCommand::View { path: "a".to_owned(), range: None }),
+            1 => edit(EditorCommand::Create { path: "a".to_owned(), text: String::new() }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn neighbouring_commands_begin_together_and_everything_else_waits_for_its_turn(
+            inputs in prop::collection::vec(an_input(), 0..12), max_together in 1usize..5,
+        ) {
+            let mut waiting: VecDeque<_> = inputs.iter().cloned().enumerate().collect();
+            let mut begun: Vec<Vec<(usize, ToolInput)>> = Vec::new();
+            while !waiting.is_empty() {
+                begun.push(next_calls(&mut waiting, max_together));
+            }
+            let order: Vec<usize> = begun.iter().flatten().map(|(call, _)| *call).collect();
+            prop_assert_eq!(order, (0..inputs.len()).collect::<Vec<_>>(), "each once, in order");
+            let is_bash = |(_, input): &(usize, ToolInput)| matches!(input, ToolInput::Bash { .. });
+            for calls in &begun {
+                prop_assert!((1..=max_together).contains(&calls.len()));
+                prop_assert!(calls.len() == 1 || calls.iter().all(is_bash));
+            }
+            for pair in begun.windows(2) {
+                let joins = pair[0].len() < max_together && is_bash(&pair[0][0]) && is_bash(&pair[1][0]);
+                prop_assert!(!joins, "nothing waits that need not");
+            }
+        }
+    }
 }

@@ -43,6 +43,7 @@ fn parse_usage(usage: &Value, keep_raw: bool) -> Usage {
         cache_read: cached,
         cache_write: 0,
         output: count("/completion_tokens"),
+        reasoning: count("/completion_tokens_details/reasoning_tokens"),
         raw: if keep_raw { usage.as_object().cloned() } else { None },
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Number, Value};
 
+use super::json::take_text;
 use super::model_request::Show;
 
 /// A parsed request.
@@ -33,8 +34,8 @@ pub struct Conversation {
     pub top_p: Option<Number>,
     /// The caller's own name for the person behind the request.
     pub user: Option<String>,
-    /// JSON schema of the whole answer.
-    pub answer_schema: Option<Value>,
+    /// What the whole answer must look like.
+    pub answer_schema: Option<AnswerSchema>,
     /// Streamed.
     pub stream: bool,
     /// How much the model is to think, in the caller's word; and the parameter that said it.
@@ -50,6 +51,8 @@ pub struct Conversation {
 pub enum Message {
     /// What the person said.
     User(Vec<Part>),
+    /// What the system said when the conversation had begun.
+    System(String),
     /// What the model said.
     Assistant {
         /// Its words.
@@ -71,8 +74,13 @@ pub enum Message {
 pub enum Part {
     /// Words.
     Text(String),
-    /// A picture, as a URL or `data:` URL.
-    Image(String),
+    /// A picture.
+    Image {
+        /// A URL, or a `data:` URL.
+        url: String,
+        /// How closely it is to be looked at, in the words of `OpenAI`'s wires.
+        detail: Option<String>,
+    },
     /// A PDF, as a `data:` URL, with its name.
     Pdf {
         /// File name.
@@ -104,6 +112,50 @@ pub struct Function {
     pub schema: Map<String, Value>,
     /// The model must keep to the schema.
     pub strict: Option<bool>,
+}
+
+/// The form of a whole answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerSchema {
+    /// What it is called.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// Its JSON schema.
+    pub schema: Value,
+    /// The model must keep to the schema.
+    pub strict: Option<bool>,
+}
+
+impl AnswerSchema {
+    /// What a form is called that has no name, where the wire demands one.
+    const NAME: &str = "answer";
+
+    /// A form that the model must keep to, in a wire that knows no other.
+    pub fn strict(schema: Value) -> Self {
+        Self { name: Self::NAME.to_owned(), description: None, schema, strict: Some(true) }
+    }
+
+    /// Takes it out of an object of either OpenAI wire; `None` without a schema, and then nothing is taken.
+    pub fn take(format: &mut Map<String, Value>) -> Option<Self> {
+        let schema = format.remove("schema")?;
+        Some(Self {
+            name: take_text(format, "name").unwrap_or_else(|| Self::NAME.to_owned()),
+            description: take_text(format, "description"),
+            schema,
+            strict: format.remove("strict").as_ref().and_then(Value::as_bool),
+        })
+    }
+
+    /// The members of that object.
+    pub fn members(&self) -> Map<String, Value> {
+        let mut members = Map::from_iter([("name".to_owned(), self.name.as_str().into())]);
+        let mut put = |name: &str, value: Option<Value>| members.extend(value.map(|value| (name.to_owned(), value)));
+        put("description", self.description.as_deref().map(Value::from));
+        put("schema", Some(self.schema.clone()));
+        put("strict", self.strict.map(Value::from));
+        members
+    }
 }
 
 /// Which function the model must call.

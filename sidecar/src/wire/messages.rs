@@ -49,6 +49,8 @@ fn parse_usage(usage: &Map<String, Value>, keep_raw: bool) -> Usage {
         cache_read: count("cache_read_input_tokens"),
         cache_write: count("cache_creation_input_tokens"),
         output: count("output_tokens"),
+        // This wire counts thoughts as output, and does not say how many.
+        reasoning: 0,
         raw: keep_raw.then(|| usage.clone()),
     }
 }

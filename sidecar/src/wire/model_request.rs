@@ -25,9 +25,21 @@ pub struct ModelRequest {
     pub tools_closing: Vec<u8>,
 }
 
-/// Members of a caller's request, on any wire, that only this gateway reads.
+/// Members of a caller's request, on any wire, that no provider reads.
 pub const GATEWAY_FIELDS: &[&str] =
     &["container", "guardrails", "max_tool_iterations", "mcp_server_ids", "session_label", "tools_header"];
+
+/// Those of them that this gateway does not read either.
+pub const UNSERVED_FIELDS: &[&str] = &["guardrails", "session_label", "tools_header"];
+
+/// What becomes of the blocks and items of a provider's own tools in a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreign {
+    /// They stay: the model is the provider's own, or nobody knows.
+    Stays,
+    /// The model, which is another provider's, is told in words what they did.
+    Told,
+}
 
 /// What the caller asked to see beside the answer itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

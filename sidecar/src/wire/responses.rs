@@ -6,6 +6,7 @@ mod items;
 mod past;
 mod reader;
 mod request;
+pub mod retrieved;
 mod settings;
 pub mod stored;
 mod tools;
@@ -45,6 +46,7 @@ fn parse_usage(usage: &Value, keep_raw: bool) -> Usage {
         cache_read,
         cache_write,
         output: count("/output_tokens"),
+        reasoning: count("/output_tokens_details/reasoning_tokens"),
         raw: keep_raw.then(|| usage.as_object().cloned()).flatten(),
     }
 }

@@ -3,6 +3,7 @@
 //! INVARIANT: chosen once per request, here; a wire that is built is a variant, and the compiler names every place that
 //! has to know it.
 
+use decision::config::ProviderKind;
 use decision::decide::Run;
 use decision::format::ApiFormat;
 use decision::problem::{Origin, Problem, ProblemKind};
@@ -10,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::conversation::Conversation;
 use super::json::{self, Fields};
-use super::model_request::{CallResult, CallerSettings, ModelRequest, Prepared};
+use super::model_request::{CallResult, CallerSettings, Foreign, ModelRequest, Prepared, UNSERVED_FIELDS};
 use super::past::PastRuns;
 use super::{chat_completions, messages, past, responses};
 
@@ -74,23 +75,36 @@ impl Wires {
         }
     }
 
-    /// The caller's request as the model is to get it. `upstream_model` replaces the model's name; `past` knows what ran
-    /// and may not come back.
+    /// What becomes of a provider's own blocks and items in the history: its own models know them, those of another
+    /// server of the same wire do not. Where nobody knows the provider they stay.
+    fn foreign(self, provider: Option<ProviderKind>) -> Foreign {
+        let own = match self.model {
+            ModelWire::Messages => ProviderKind::Anthropic,
+            ModelWire::Responses => ProviderKind::Openai,
+            ModelWire::ChatCompletions => return Foreign::Stays,
+        };
+        if provider.is_none_or(|provider| provider == own) { Foreign::Stays } else { Foreign::Told }
+    }
+
+    /// The caller's request as the model of this `provider` is to get it. `upstream_model` replaces the model's name;
+    /// `past` knows what ran and may not come back.
     pub fn prepare(
         self,
         body: &[u8],
         run: &Run,
+        provider: Option<ProviderKind>,
         upstream_model: Option<&str>,
         past: &dyn PastRuns,
     ) -> Result<Prepared, Problem> {
-        check_size(body)?;
+        let unserved = check(body)?;
         let restored = past::restore(self.caller, body, run, past);
         let body = restored.as_ref().and_then(|restored| restored.body.as_deref()).unwrap_or(body);
         let mut caller = self.caller.settings(body, run, self.are_same())?;
         caller.place = restored.as_ref().map(|restored| restored.place);
+        let foreign = self.foreign(provider);
         let mut prepared = match (self.caller, self.model) {
-            (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model)?,
-            (CallerWire::Responses, ModelWire::Responses) => responses::edit(body, run, upstream_model)?,
+            (CallerWire::Messages, ModelWire::Messages) => messages::edit(body, run, upstream_model, foreign)?,
+            (CallerWire::Responses, ModelWire::Responses) => responses::edit(body, run, upstream_model, foreign)?,
             (CallerWire::ChatCompletions, ModelWire::ChatCompletions) => {
                 chat_completions::edit(body, run, upstream_model)?
             }
@@ -101,6 +115,7 @@ impl Wires {
             (caller, ModelWire::Messages) => messages::emit(caller.parse(body, run)?, run, upstream_model),
         };
         prepared.dropped.append(&mut caller.dropped);
+        prepared.dropped.extend(unserved.into_iter().map(str::to_owned));
         Ok(Prepared { caller, ..prepared })
     }
 }
@@ -174,7 +189,8 @@ const MAX_REQUEST_VALUES: usize = 250_000;
 /// Entries of `tools` in such a request; providers take a few hundred.
 const MAX_TOOLS: usize = 4096;
 
-fn check_size(body: &[u8]) -> Result<(), Problem> {
+/// Refuses a request of too many parts; of any other, tells what it asks for and nobody gives.
+fn check(body: &[u8]) -> Result<Vec<&'static str>, Problem> {
     if !json::has_at_most(body, MAX_REQUEST_VALUES) {
         let message = format!("the request holds more than {MAX_REQUEST_VALUES} JSON values: send a shorter history");
         return Err(Problem::invalid(message));
@@ -185,7 +201,8 @@ fn check_size(body: &[u8]) -> Result<(), Problem> {
         let message = format!("`tools` has more than {MAX_TOOLS} entries: declare fewer");
         return Err(Problem::invalid(message).with_param("tools"));
     }
-    Ok(())
+    let is_asked = |name: &&str| fields.get(name).is_some_and(|value| value.get() != "null");
+    Ok(UNSERVED_FIELDS.iter().copied().filter(is_asked).collect())
 }
 
 fn not_served() -> Problem {
@@ -200,7 +217,7 @@ mod tests {
     #[test]
     fn a_request_of_very_many_parts_is_refused_before_it_is_taken_apart() {
         let list = |entry: &str, count: usize| format!("[{}]", vec![entry; count].join(","));
-        let refused = |body: &str| check_size(body.as_bytes()).unwrap_err();
+        let refused = |body: &str| check(body.as_bytes()).unwrap_err();
         let body = format!(r#"{{"messages":[{{"content":{}}}]}}"#, list("1", MAX_REQUEST_VALUES));
         assert!(refused(&body).message.contains("JSON values"));
         let body = format!(r#"{{"tools":{}}}"#, list("{}", MAX_TOOLS + 1));
@@ -211,7 +228,13 @@ mod tests {
             ",".repeat(MAX_REQUEST_VALUES),
             list("{}", MAX_TOOLS)
         );
-        check_size(body.as_bytes()).unwrap();
+        check(body.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_serves_is_named() {
+        let body = br#"{"guardrails":[],"tools_header":null,"session_label":"x","model":"m"}"#;
+        assert_eq!(check(body).unwrap(), ["guardrails", "session_label"]);
     }
 
     #[test]

@@ -138,11 +138,12 @@ pub fn schema_or_empty(schema: Option<Value>) -> Map<String, Value> {
 }
 
 impl<'a> Tools<'a> {
-    /// Takes `tools` and `tool_choice` out of a request. `choose` understands a choice that is there and not null.
-    pub fn read(
+    /// Takes `tools` and `tool_choice` out of a request. `names_of` tells the names that a tool of the caller's takes, and
+    /// `choose` understands a choice that is there and not null.
+    pub fn read<N: IntoIterator<Item = String>>(
         fields: &mut Fields<'a>,
         run: &Run,
-        name_of: impl Fn(&Value) -> Option<String>,
+        names_of: impl Fn(&Value) -> N,
         choose: impl FnOnce(Value, Named<'_>) -> Choices,
     ) -> Result<Self, Problem> {
         let list: Vec<&RawValue> = match fields.take("tools") {
@@ -152,12 +153,23 @@ impl<'a> Tools<'a> {
         };
         let unclaimed = list.into_iter().enumerate().filter(|(position, _)| !code_tool::is_claimed(run, *position));
         let own: Vec<Cow<'a, str>> = unclaimed.map(|(_, tool)| Cow::Borrowed(tool.get())).collect();
-        let names: Vec<String> = own.iter().filter_map(|tool| name_of(&serde_json::from_str(tool).ok()?)).collect();
+        let tools = own.iter().filter_map(|tool| serde_json::from_str::<Value>(tool).ok());
+        let names: Vec<String> = tools.flat_map(|tool| names_of(&tool)).collect();
         let functions = Functions::of(run, names.iter().map(String::as_str));
         let choice = fields.take("tool_choice").and_then(|choice| serde_json::from_str(choice.get()).ok());
         let choice = choice.filter(|choice: &Value| !choice.is_null());
         let choices = choice.map(|choice| choose(choice, Named { run, own: &names, functions: &functions }));
         Ok(Self { own, functions, choices, beside: Vec::new() })
+    }
+
+    /// Changes those of the caller's own tools of which `edit` gives another text.
+    pub fn edit_own(&mut self, mut edit: impl FnMut(&str) -> Result<Option<String>, Problem>) -> Result<(), Problem> {
+        for tool in &mut self.own {
+            if let Some(edited) = edit(tool)? {
+                *tool = Cow::Owned(edited);
+            }
+        }
+        Ok(())
     }
 
     /// The tools of a neutral request. `asked`: members that every choice of the wire is to keep.

@@ -15,6 +15,8 @@ pub struct Usage {
     pub cache_write: u64,
     /// Generated tokens.
     pub output: u64,
+    /// Those of them that were thoughts, where the wire tells.
+    pub reasoning: u64,
     /// The wire's own usage object, kept on the same wire for what the fields above do not name.
     pub raw: Option<Map<String, Value>>,
 }
@@ -26,6 +28,7 @@ impl Usage {
         self.cache_read = self.cache_read.saturating_add(turn.cache_read);
         self.cache_write = self.cache_write.saturating_add(turn.cache_write);
         self.output = self.output.saturating_add(turn.output);
+        self.reasoning = self.reasoning.saturating_add(turn.reasoning);
         match (&mut self.raw, turn.raw) {
             (Some(total), Some(turn)) => add_objects(total, turn),
             (total @ None, turn) => *total = turn,

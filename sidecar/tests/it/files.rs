@@ -23,7 +23,7 @@ enum Vendor {
 const VENDORS: [Vendor; 2] = [Vendor::OpenAi, Vendor::Anthropic];
 
 /// A sidecar that knows callers by two headers, so that a test has as many as it likes.
-async fn tenants(lines: &str) -> Sidecar {
+pub(crate) async fn tenants(lines: &str) -> Sidecar {
     let identity = "identity: {mode: header, user_header: x-user, workspace_header: x-team}";
     start_with(&format!("{identity}\n{lines}")).await
 }

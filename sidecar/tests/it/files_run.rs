@@ -94,6 +94,7 @@ fn asked(seeds: Vec<Staged>) -> RunRequest {
         caller: ApiFormat::Messages,
         model_wires: vec![ApiFormat::ChatCompletions],
         provider: "local".to_owned(),
+        provider_kind: None,
         upstream_model: None,
         forward_headers: HeaderMap::new(),
         body: body.to_string().into(),

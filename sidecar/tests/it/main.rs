@@ -14,6 +14,7 @@ mod files;
 mod files_run;
 mod health;
 mod hop;
+mod kept;
 mod policy;
 mod private;
 mod relay;

@@ -15,6 +15,7 @@ mod pool;
 mod remote;
 mod repl;
 mod start;
+mod together;
 mod undo;
 mod view;
 

@@ -1,4 +1,4 @@
-//! The command `bench-files [ROWS]`: measures files with the release builds beside it, and prints one line of JSON.
+//! The command `bench-files [ROWS [PART]]`: measures files with the release builds beside it, and prints one line of JSON.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Fallible<()> {
     let rows = std::env::args().nth(1).map_or(Ok(ROWS), |rows| rows.parse())?;
-    let figures = harness::bench::files::run(rows).await?;
+    let figures = harness::bench::files::run(rows, std::env::args().nth(2).as_deref()).await?;
     writeln!(std::io::stdout(), "{figures}")?;
     Ok(())
 }

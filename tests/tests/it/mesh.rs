@@ -143,6 +143,8 @@ async fn what_is_not_for_the_sidecar_takes_the_meshs_way_untouched() {
     assert_eq!(nobody.status, 401, "the mesh's own authentication stands before everything");
     let tools = send(&stack, Call::get("/v1/tools")).await;
     assert_eq!(tools.status, 200, "{}", tools.text());
+    let unknown = send(&stack, Call::get("/v1/responses/resp_otr0")).await;
+    assert_eq!(unknown.json()["error"]["param"], "id", "{} {}", unknown.status, unknown.text());
     assert_eq!(send(&stack, Call::get("/otari/metrics")).await.status, 404);
 }
 

@@ -44,8 +44,8 @@ async fn a_table_comes_back_as_a_workbook_and_a_chart() {
     let mut made = Vec::new();
     for output in result["content"].as_array().unwrap() {
         let id = output["file_id"].as_str().unwrap();
-        let about = stack.send(Call::get(&format!("/v1/files/{id}"))).await.json();
-        let content = stack.send(Call::get(&format!("/v1/files/{id}/content"))).await;
+        let about = stack.send(Call::get(format!("/v1/files/{id}"))).await.json();
+        let content = stack.send(Call::get(format!("/v1/files/{id}/content"))).await;
         assert_eq!(content.status, 200, "{}", content.text());
         made.push((about["filename"].as_str().unwrap().to_owned(), content.body));
     }

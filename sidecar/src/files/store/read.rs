@@ -1,10 +1,8 @@
 //! Reading a blob, piece by piece.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream};
@@ -14,8 +12,8 @@ use object_store::{GetOptions, GetResultPayload, ObjectStore};
 
 use super::StoreError;
 
-/// Bytes read at once from a local file.
-const PIECE_BYTES: u64 = 256 << 10;
+/// Bytes read at once from a local file. Each piece is a hop to another thread, and waits in memory for its reader.
+const PIECE_BYTES: u64 = 512 << 10;
 
 type Pieces = BoxStream<'static, Result<Bytes, StoreError>>;
 
@@ -35,25 +33,30 @@ pub(super) async fn open(store: &dyn ObjectStore, key: &Path, range: Range<u64>)
 
 /// The store's own reader takes 8 KiB at a time, and goes on for ever with a file that ends early.
 fn of_file(file: File, range: Range<u64>) -> Pieces {
-    stream::try_unfold((Arc::new(file), range), |(file, range)| async move {
+    stream::try_unfold((file, range), |(file, range)| async move {
         if range.is_empty() {
             return Ok(None);
         }
-        let end = range.end.min(range.start.saturating_add(PIECE_BYTES));
-        let length = usize::try_from(end - range.start).unwrap_or(usize::MAX);
-        let (from, at) = (Arc::clone(&file), range.start);
-        let read = move || {
-            let mut piece = vec![0; length];
-            from.read_exact_at(&mut piece, at).map(|()| Bytes::from(piece))
-        };
-        let piece = tokio::task::spawn_blocking(read).await.map_err(|_| StoreError::Stopped)?;
-        let piece = piece.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => StoreError::Short,
-            _ => StoreError::Failed(object_store::Error::Generic { store: "file", source: error.into() }),
+        let length = PIECE_BYTES.min(range.end - range.start);
+        let read = tokio::task::spawn_blocking(move || piece(file, range.start, length));
+        let (file, piece) = read.await.map_err(|_| StoreError::Stopped)?.map_err(|error| {
+            StoreError::Failed(object_store::Error::Generic { store: "file", source: error.into() })
         })?;
-        Ok(Some((piece, (file, end..range.end))))
+        if piece.len() as u64 != length {
+            return Err(StoreError::Short);
+        }
+        Ok(Some((piece, (file, range.start + length..range.end))))
     })
     .boxed()
+}
+
+/// Up to `length` bytes of a file; fewer where it ends.
+fn piece(mut file: File, at: u64, length: u64) -> io::Result<(File, Bytes)> {
+    file.seek(SeekFrom::Start(at))?;
+    // Read into memory that nobody has filled with zeros before.
+    let mut piece = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    (&mut file).take(length).read_to_end(&mut piece)?;
+    Ok((file, piece.into()))
 }
 
 /// The same pieces, and an error at the end if they are not `length` bytes.

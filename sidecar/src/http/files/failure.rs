@@ -5,9 +5,9 @@ use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::super::Refusal;
 use super::super::access::Caller;
-use super::form::shown;
 use super::query::{Shape, bad_token};
 use crate::files::{Cursor, FilesError, ListQuery};
+use crate::ids;
 
 /// One of [`decision::problem::SHARED_CODES`].
 const QUOTA: &str = "storage_quota_exceeded";
@@ -76,7 +76,7 @@ fn full(limit: &str) -> Problem {
 
 /// The words that each vendor's own service has for it, which clients know.
 fn not_found(id: &str, vocabulary: Vocabulary, param: &str) -> Problem {
-    let id = shown(id);
+    let id = ids::shown(id);
     let text = match vocabulary {
         Vocabulary::OpenAi => format!("No such File object: {id}"),
         Vocabulary::Anthropic => format!("File `{id}` not found."),

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use super::super::Refusal;
 use super::disposition::Disposition;
 use super::parameters::Parameters;
+use crate::ids;
 
 /// Bytes of a body in which no part begins and no content comes: what stands before the first part, the head of a part.
 const PART_HEAD_MAX_BYTES: u64 = 16 << 10;
@@ -132,14 +133,9 @@ impl Part<'_> {
     }
 
     fn odd(&self, what: &str) -> Refusal {
-        let field = shown(&self.disposition.field);
+        let field = ids::shown(&self.disposition.field);
         Problem::invalid(format!("the field `{field}` {what}")).with_param(field).into()
     }
-}
-
-/// A name that a caller chose, short enough for a message.
-pub(in crate::http) fn shown(name: &str) -> String {
-    name.chars().filter(|letter| !letter.is_control()).take(64).collect()
 }
 
 /// What nobody here decodes is not to be kept as if it were the file.

@@ -5,8 +5,8 @@
 use decision::format::Vocabulary;
 use decision::problem::Problem;
 
-use super::form::shown;
 use crate::files::Purpose;
+use crate::ids;
 
 /// `purpose` (OpenAI).
 const PURPOSE: &str = "purpose";
@@ -80,7 +80,7 @@ impl Settings {
             Vocabulary::Anthropic if field.starts_with("expires") => format!("write `{EXPIRES_IN}`"),
             _ => format!("beside `file` it takes `{}`", known.join("`, `")),
         };
-        let field = shown(field);
+        let field = ids::shown(field);
         odd(&field, &format!("is not a field of this form: {hint}")).with_code("unknown_parameter")
     }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::http::Refusal;
 use crate::wire::json::{Fields, span};
+use crate::wire::model_request::Foreign;
 use crate::wire::splice::Splice;
 use crate::wire::{messages, responses};
 
@@ -62,10 +63,12 @@ fn fold<'a>(
     dropped: &mut BTreeSet<String>,
 ) -> Option<Result<(&'a str, Cow<'a, str>), Problem>> {
     match wire {
-        ApiFormat::Messages => fields.get("messages").map(|history| Ok((history.get(), messages::fold(history)))),
+        ApiFormat::Messages => {
+            fields.get("messages").map(|history| Ok((history.get(), messages::fold(history, Foreign::Stays))))
+        }
         ApiFormat::Responses => {
             let history = fields.get("input")?;
-            Some(responses::fold(history).map(|folded| {
+            Some(responses::fold(history, Foreign::Stays).map(|folded| {
                 dropped.extend(folded.dropped);
                 (history.get(), folded.input)
             }))

@@ -4,18 +4,21 @@
 //! sent by the driver's own process (the kernel says who sent it) and about the call that is running; anything else
 //! is a [`ControlFault`], after which the interpreter is killed. There is no way back into step, so none is tried.
 
-use std::borrow::Cow;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg, sockopt,
+};
 use rustix::process::Pid;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use crate::sandbox::{EditorCommand, EditorReport, ToolInput};
+use super::work::{SHELLS_AT_ONCE, Work};
+use crate::sandbox::EditorReport;
 
 /// Longest answer of a driver.
 const MAX_FRAME_BYTES: usize = 16 * 1024;
@@ -24,6 +27,8 @@ const MAX_EDIT_FRAME_BYTES: usize = 2 << 20;
 /// The driver's return code for an edit that was interrupted and has nothing to report.
 const INTERRUPTED: u8 = 130;
 const LENGTH_BYTES: usize = 4;
+/// Descriptors that go over at once: two for each command beside the first.
+const MAX_HANDED: usize = 2 * (SHELLS_AT_ONCE - 1);
 
 /// Our end of the socket.
 #[derive(Debug)]
@@ -44,6 +49,28 @@ pub(super) struct Done {
     pub(super) figures: Vec<String>,
     /// With an edit only.
     pub(super) edit: Option<Edit>,
+    /// With commands only: one for each, in their order.
+    pub(super) shells: Option<Vec<Shell>>,
+}
+
+/// How a command ended: the code as a shell gives it, and whether it was asked to end before it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub(super) struct Shell(pub(super) u8, pub(super) bool);
+
+impl Done {
+    /// The return code of one of the calls.
+    pub(super) fn code(&self, call: usize) -> u8 {
+        self.shell(call).map_or(self.return_code, |Shell(code, _)| *code)
+    }
+
+    /// Whether one of the calls was asked to end before it did, if somebody asked.
+    pub(super) fn is_cut(&self, call: usize) -> bool {
+        self.shell(call).is_none_or(|Shell(_, cut)| *cut)
+    }
+
+    fn shell(&self, call: usize) -> Option<&Shell> {
+        self.shells.as_ref()?.get(call)
+    }
 }
 
 /// What an edit came to. Its texts come here and not through the descriptors, where others write too.
@@ -97,15 +124,28 @@ impl Control {
 
     /// Sends what is to be run under a fresh id, which nobody could answer to before, and returns the id. Not safe to cancel:
     /// kill the interpreter if this does not finish.
-    pub(super) async fn send(&mut self, input: &ToolInput) -> Result<u64, ControlFault> {
+    pub(super) async fn send(&mut self, work: &Work<'_>) -> Result<u64, ControlFault> {
         self.nothing_waits()?;
         let id = getrandom::u64().map_err(|error| ControlFault::Io(error.into()))?;
-        let frame = request(id, input).ok_or(ControlFault::Forged("too long a request"))?;
-        self.stream.write_all(&frame).await.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlFault::Closed,
-            _ => ControlFault::Io(error),
-        })?;
+        let frame = request(id, work).ok_or(ControlFault::Forged("too long a request"))?;
+        self.stream.write_all(&frame).await.map_err(unsent)?;
         Ok(id)
+    }
+
+    /// Sends descriptors behind the request that needs them, at most [`MAX_HANDED`]. Not safe to cancel either.
+    pub(super) async fn hand_over(&mut self, ends: &[OwnedFd]) -> Result<(), ControlFault> {
+        let ends: Vec<_> = ends.iter().map(AsFd::as_fd).collect();
+        let stream = &self.stream;
+        let send = || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDED))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !ancillary.push(SendAncillaryMessage::ScmRights(&ends)) {
+                return Err(io::Error::from(io::ErrorKind::InvalidInput));
+            }
+            // They travel with a byte, or not at all.
+            Ok(sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?)
+        };
+        stream.async_io(Interest::WRITABLE, send).await.map(drop).map_err(unsent)
     }
 
     /// Between calls a driver is silent.
@@ -122,19 +162,21 @@ impl Control {
         }
     }
 
-    /// Waits for the end of call `id`, which runs `input`. Safe to cancel.
-    pub(super) async fn done(&mut self, id: u64, input: &ToolInput) -> Result<Done, ControlFault> {
-        let limit = if matches!(input, ToolInput::TextEditor(_)) { MAX_EDIT_FRAME_BYTES } else { MAX_FRAME_BYTES };
+    /// Waits for the end of request `id`, which is `work`. Safe to cancel.
+    pub(super) async fn done(&mut self, id: u64, work: &Work<'_>) -> Result<Done, ControlFault> {
+        let limit = if matches!(work, Work::Edit(_)) { MAX_EDIT_FRAME_BYTES } else { MAX_FRAME_BYTES };
         let frame = self.frame(limit).await?;
         let done: Done = serde_json::from_slice(&frame).map_err(|_| ControlFault::Forged("a malformed frame"))?;
         if done.id != id {
             return Err(ControlFault::Forged("the answer to another call"));
         }
-        let fits = match (input, &done.edit) {
-            (ToolInput::TextEditor(_), _) if !done.figures.is_empty() => false,
-            (ToolInput::TextEditor(command), Some(edit)) => command.can_end_in(&edit.report),
-            (ToolInput::TextEditor(_), None) => done.return_code == INTERRUPTED,
-            (_, edit) => edit.is_none(),
+        let fits = match (work, &done.edit, &done.shells) {
+            (Work::Python(_), None, None) => true,
+            (Work::Shells(commands), None, Some(shells)) => done.figures.is_empty() && shells.len() == commands.len(),
+            (Work::Edit(_), ..) if !done.figures.is_empty() => false,
+            (Work::Edit(command), Some(edit), None) => command.can_end_in(&edit.report),
+            (Work::Edit(_), None, None) => done.return_code == INTERRUPTED,
+            _ => false,
         };
         if fits { Ok(done) } else { Err(ControlFault::Forged("the answer to other work")) }
     }
@@ -176,10 +218,10 @@ impl Control {
 }
 
 /// A request as the driver reads it; `None` if its length cannot be told.
-fn request(id: u64, input: &ToolInput) -> Option<Vec<u8>> {
+fn request(id: u64, work: &Work<'_>) -> Option<Vec<u8>> {
     let mut frame = vec![0; LENGTH_BYTES];
     frame.extend_from_slice(&id.to_be_bytes());
-    for text in texts(input) {
+    for text in work.texts() {
         frame.extend_from_slice(&u32::try_from(text.len()).ok()?.to_be_bytes());
         frame.extend_from_slice(text.as_bytes());
     }
@@ -188,26 +230,10 @@ fn request(id: u64, input: &ToolInput) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// What is to be done, then what it needs; a number that is not given is an empty text.
-fn texts(input: &ToolInput) -> Vec<Cow<'_, str>> {
-    let number = |number: Option<u32>| Cow::from(number.map_or_else(String::new, |number| number.to_string()));
-    match input {
-        ToolInput::Python { code } => vec!["python".into(), code.into()],
-        ToolInput::Bash { command } => vec!["bash".into(), command.into()],
-        ToolInput::TextEditor(EditorCommand::View { path, range }) => {
-            let last = range.and_then(|range| range.last);
-            vec!["view".into(), path.into(), number(range.map(|range| range.first)), number(last)]
-        }
-        ToolInput::TextEditor(EditorCommand::Create { path, text }) => {
-            vec!["create".into(), path.into(), text.into()]
-        }
-        ToolInput::TextEditor(EditorCommand::StrReplace { path, old, new }) => {
-            vec!["str_replace".into(), path.into(), old.into(), new.into()]
-        }
-        ToolInput::TextEditor(EditorCommand::UndoEdit { path }) => vec!["undo_edit".into(), path.into()],
-        ToolInput::TextEditor(EditorCommand::Insert { path, line, text }) => {
-            vec!["insert".into(), path.into(), number(Some(*line)), text.into()]
-        }
+fn unsent(error: io::Error) -> ControlFault {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlFault::Closed,
+        _ => ControlFault::Io(error),
     }
 }
 

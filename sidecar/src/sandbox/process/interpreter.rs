@@ -1,4 +1,5 @@
-//! One live interpreter in its sandbox: runs a call, keeps its output, stops it when a limit is passed.
+//! One live interpreter in its sandbox: runs a call or shells side by side, keeps their output, stops them when a limit is
+//! passed.
 //!
 //! INVARIANT: an interpreter whose call did not end by a believed answer is never used again. Dropping one kills
 //! its whole process tree, so a call whose future is dropped stops at once. Between calls nothing of it runs, whatever
@@ -17,14 +18,14 @@ use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::Tier;
-use super::capture::Capture;
 use super::control::{Control, ControlFault, Done};
 use super::freeze;
 use super::launch::{Ends, Launcher};
 use super::pidfd::Process;
+use super::printed::{Pipes, Printed};
 use super::spawner::Spawner;
 use super::watch::{Guard, Strike, Watch};
-use crate::sandbox::ToolInput;
+use super::work::Work;
 
 /// Longest time from the start of bubblewrap to the driver's greeting; generous, for loaded machines.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -36,10 +37,6 @@ const INTERRUPTS: u32 = 4;
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time an interpreter that closed its channel has to end by itself, so that its exit status is its own.
 const EXIT_GRACE: Duration = Duration::from_millis(500);
-/// The largest buffer a pipe can have: what was written before the answer is in it, what background threads go on
-/// writing must not hold the answer up.
-const DRAIN_BYTES: usize = 1 << 20;
-const READ_BYTES: usize = 64 * 1024;
 /// How much of bubblewrap's own complaint is kept.
 const COMPLAINT_BYTES: usize = 2048;
 
@@ -47,8 +44,7 @@ const COMPLAINT_BYTES: usize = 2048;
 #[derive(Debug)]
 pub(super) struct Interpreter {
     control: Control,
-    stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
+    pipes: Pipes,
     python: Process,
     killer: Arc<Killer>,
     watch: Arc<Watch>,
@@ -76,12 +72,12 @@ pub(super) enum Ending {
     Restless,
 }
 
-/// What a call left behind.
+/// What calls left behind.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) ending: Ending,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+    /// Of each call, in their order.
+    pub(super) printed: Vec<Printed>,
 }
 
 /// Why an interpreter did not start.
@@ -142,7 +138,8 @@ impl Interpreter {
         let killer = Arc::new(Killer { init });
         let guard = Guard::start(Arc::clone(&watch), Arc::clone(&killer));
         let output_bytes = launcher.limits.output_bytes;
-        Ok(Self { control, stdout, stderr, python, killer, watch, guard, outer, output_bytes })
+        let pipes = Pipes::new(stdout, stderr);
+        Ok(Self { control, pipes, python, killer, watch, guard, outer, output_bytes })
     }
 
     /// Kills this interpreter from elsewhere, while a call runs.
@@ -170,40 +167,45 @@ impl Interpreter {
         self.guard.struck()
     }
 
-    /// Runs one call. Gives the interpreter back if it can take another.
-    pub(super) async fn run(mut self, input: &ToolInput, budget: Duration) -> (Ran, Option<Self>) {
-        let mut stdout = Capture::new(self.output_bytes);
-        let mut stderr = Capture::new(self.output_bytes);
+    /// Runs one call, or several side by side. Gives the interpreter back if it can take another.
+    pub(super) async fn run(mut self, work: &Work<'_>, budget: Duration) -> (Ran, Option<Self>) {
+        let mut printed: Vec<_> = (0..work.calls()).map(|_| Printed::new(self.output_bytes)).collect();
+        let mut buffer = Pipes::buffer();
         self.guard.call_begins();
         freeze::thaw(self.killer.init.pid());
-        let ending = self.call(input, budget, &mut stdout, &mut stderr).await;
+        let ending = self.call(work, budget, &mut printed, &mut buffer).await;
         let ending = self.settle(ending).await;
         let kept = matches!(ending, Ending::Finished(_) | Ending::Interrupted(_));
-        drain(&self.stdout, &mut stdout);
-        drain(&self.stderr, &mut stderr);
-        let ran = Ran { ending, stdout: stdout.into_text(), stderr: stderr.into_text() };
-        (ran, kept.then_some(self))
+        self.pipes.drain(&mut printed, &mut buffer);
+        (Ran { ending, printed }, kept.then_some(self))
     }
 
-    async fn call(&mut self, input: &ToolInput, budget: Duration, out: &mut Capture, err: &mut Capture) -> Ending {
-        let Self { control, stdout, stderr, python, killer, guard, .. } = self;
+    /// Hands the work to the driver, with pipes for each call of it.
+    async fn begin(&mut self, work: &Work<'_>) -> Result<u64, ControlFault> {
+        let ends = self.pipes.widen(work.calls()).map_err(ControlFault::Io)?;
+        let id = self.control.send(work).await?;
+        if !ends.is_empty() {
+            self.control.hand_over(&ends).await?;
+        }
+        Ok(id)
+    }
+
+    async fn call(&mut self, work: &Work<'_>, budget: Duration, printed: &mut [Printed], buffer: &mut [u8]) -> Ending {
         let mut deadline = Instant::now() + budget;
         // Nothing is read meanwhile, but nothing needs to be: the driver is waiting for this.
-        let id = match timeout_at(deadline, control.send(input)).await {
+        let id = match timeout_at(deadline, self.begin(work)).await {
             Ok(Ok(id)) => id,
             Ok(Err(fault)) => return Ending::Broken(fault),
             Err(_) => return Ending::TimedOut,
         };
+        let Self { control, pipes, python, killer, guard, .. } = self;
         let strike = guard.strike();
         tokio::pin!(strike);
-        let (mut out_bytes, mut err_bytes) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
-        let (mut out_open, mut err_open) = (true, true);
         let mut interrupts = 0;
         loop {
             tokio::select! {
-                read = stdout.read(&mut out_bytes), if out_open => out_open = keep(out, &out_bytes, read),
-                read = stderr.read(&mut err_bytes), if err_open => err_open = keep(err, &err_bytes, read),
-                done = control.done(id, input) => return match done {
+                () = pipes.read(printed, buffer) => {}
+                done = control.done(id, work) => return match done {
                     // An edit that reports was done, or not, before the interrupt could reach it.
                     Ok(done) if interrupts > 0 && done.edit.is_none() => Ending::Interrupted(done),
                     Ok(done) => Ending::Finished(done),
@@ -302,25 +304,6 @@ fn parent(pid: Pid) -> io::Result<Pid> {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid()))?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
     parent.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("the kernel does not tell its parent"))
-}
-
-/// Takes what one read gave; false when the stream is over.
-fn keep(capture: &mut Capture, bytes: &[u8], read: io::Result<usize>) -> bool {
-    let kept = read.ok().filter(|count| *count > 0).and_then(|count| bytes.get(..count));
-    kept.inspect(|bytes| capture.push(bytes)).is_some()
-}
-
-/// Takes what is in the pipe now. Asks the kernel itself: the runtime may not have heard of the last bytes yet.
-fn drain(stream: &pipe::Receiver, capture: &mut Capture) {
-    let mut bytes = vec![0; READ_BYTES];
-    let mut left = DRAIN_BYTES;
-    while left > 0 {
-        let read = rustix::io::read(stream, &mut bytes).map_err(io::Error::from);
-        left = left.saturating_sub(*read.as_ref().unwrap_or(&0));
-        if !keep(capture, &bytes, read) {
-            return;
-        }
-    }
 }
 
 async fn complaint(stderr: &mut pipe::Receiver) -> String {

@@ -1,6 +1,6 @@
 //! One session: a workspace that stays, and an interpreter that is replaced when a call loses it.
 //!
-//! INVARIANT: one call at a time; a session whose call was dropped, or that filled its disk, takes no other.
+//! INVARIANT: one call at a time, or several commands that were given as one; a session whose call was dropped, or that filled its disk, takes no other.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,14 @@ use super::capture::Capture;
 use super::control::Edit;
 use super::interpreter::{Ending, Interpreter, Killer, LaunchError, Ran};
 use super::launch::Launcher;
+use super::printed::Printed;
 use super::watch::Strike;
+use super::work::Work;
 use super::workspace::Workspace;
 use super::{Existing, SandboxLimits, Tier, files};
 use crate::sandbox::files::of_size;
 use crate::sandbox::{
-    EditorReport, ExecutionResult, FileContent, FileSource, Listing, ProducedFile, SandboxError, ToolInput,
-    WorkspacePath,
+    EditorReport, ExecutionResult, FileContent, FileSource, Listing, ProducedFile, SandboxError, WorkspacePath,
 };
 
 /// A call may be this short; less is no time to interrupt anything.
@@ -67,8 +68,12 @@ impl Session {
         Ok(Self { state: tokio::sync::Mutex::new(state), killer, closed: AtomicBool::new(false), launcher, tier })
     }
 
-    /// Runs a call, after the one that may be running.
-    pub(super) async fn execute(&self, input: &ToolInput, timeout: Duration) -> Result<ExecutionResult, SandboxError> {
+    /// Runs a call, or several side by side, after what may be running. A result for each.
+    pub(super) async fn execute(
+        &self,
+        work: &Work<'_>,
+        timeout: Duration,
+    ) -> Result<Vec<ExecutionResult>, SandboxError> {
         let mut state = self.state.lock().await;
         if state.lost || self.closed() {
             return Err(SandboxError::UnknownSession);
@@ -82,7 +87,8 @@ impl Session {
                 interpreter.stop().await;
             }
             if strike.ends_session() {
-                return Ok(ExecutionResult { stderr: note, return_code: KILLED, ..ExecutionResult::default() });
+                let result = ExecutionResult { stderr: note, return_code: KILLED, ..ExecutionResult::default() };
+                return Ok(vec![result; work.calls()]);
             }
             killed = Some(note);
         }
@@ -91,15 +97,17 @@ impl Session {
             None => self.restart(&state).await?,
         };
         let budget = timeout.clamp(SHORTEST, limits.wall);
-        let (ran, kept) = interpreter.run(input, budget).await;
+        let (ran, kept) = interpreter.run(work, budget).await;
         if self.closed() {
             return Err(SandboxError::UnknownSession);
         }
         state.lost = matches!(&ran.ending, Ending::Struck(strike) if strike.ends_session());
         state.interpreter = kept;
-        let mut result = result(ran, budget, limits);
-        result.stderr.insert_str(0, &killed.unwrap_or_default());
-        Ok(result)
+        let mut results = results(ran, budget, limits);
+        if let (Some(first), Some(note)) = (results.first_mut(), killed) {
+            first.stderr.insert_str(0, &note);
+        }
+        Ok(results)
     }
 
     /// Puts a file in, between calls.
@@ -234,25 +242,30 @@ fn unusable(error: LaunchError) -> SandboxError {
     SandboxError::Unreachable { reason: "a session did not start".to_owned(), source: Some(error.into()) }
 }
 
-fn result(ran: Ran, budget: Duration, limits: &SandboxLimits) -> ExecutionResult {
-    let (return_code, note) = verdict(&ran.ending, budget, limits);
-    let mut stderr = ran.stderr;
-    if let Some(note) = note {
-        if !stderr.is_empty() && !stderr.ends_with('\n') {
-            stderr.push('\n');
+/// What came of each call.
+fn results(ran: Ran, budget: Duration, limits: &SandboxLimits) -> Vec<ExecutionResult> {
+    let Ran { ending, printed } = ran;
+    let result = |(call, printed): (usize, Printed)| {
+        let (return_code, note) = verdict(&ending, call, budget, limits);
+        let (stdout, mut stderr) = printed.into_texts();
+        if let Some(note) = note {
+            if !stderr.is_empty() && !stderr.ends_with('\n') {
+                stderr.push('\n');
+            }
+            stderr.push_str(&line(&note));
         }
-        stderr.push_str(&line(&note));
-    }
-    let (figures, edit) = match ran.ending {
-        Ending::Finished(done) | Ending::Interrupted(done) => (done.figures, done.edit),
-        _ => (Vec::new(), None),
+        ExecutionResult { stdout, stderr, return_code, ..ExecutionResult::default() }
     };
-    let files = figures.into_iter().map(|name| ProducedFile { name }).collect();
-    let result = ExecutionResult { stdout: ran.stdout, stderr, return_code, files, editor: None };
-    match edit {
-        Some(edit) => edited(edit, result, limits),
-        None => result,
+    let mut results: Vec<_> = printed.into_iter().enumerate().map(result).collect();
+    // Only what runs alone has these.
+    if let (Ending::Finished(done) | Ending::Interrupted(done), Some(mut alone)) = (ending, results.pop()) {
+        alone.files = done.figures.into_iter().map(|name| ProducedFile { name }).collect();
+        results.push(match done.edit {
+            Some(edit) => edited(edit, alone, limits),
+            None => alone,
+        });
     }
+    results
 }
 
 /// The result of an edit. What others of the session printed meanwhile is no part of its content and goes to `stderr`.
@@ -276,11 +289,13 @@ fn line(note: &str) -> String {
     format!("[sandbox] {note}\n")
 }
 
-/// The return code, and what a person or a model should know beyond the program's own words.
-fn verdict(ending: &Ending, budget: Duration, limits: &SandboxLimits) -> (i32, Option<String>) {
+/// The return code of a call, and what a person or a model should know beyond the program's own words.
+fn verdict(ending: &Ending, call: usize, budget: Duration, limits: &SandboxLimits) -> (i32, Option<String>) {
     let seconds = budget.as_secs_f32();
     match ending {
-        Ending::Finished(done) => (i32::from(done.return_code), None),
+        Ending::Finished(done) => (i32::from(done.code(call)), None),
+        // It was over before its neighbours were interrupted.
+        Ending::Interrupted(done) if !done.is_cut(call) => (i32::from(done.code(call)), None),
         Ending::Interrupted(_) => {
             let note = format!(
                 "The time limit of {seconds} s was reached and the code was interrupted. Variables and files are kept."

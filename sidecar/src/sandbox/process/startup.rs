@@ -8,10 +8,11 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use super::interpreter::{Ending, Interpreter, LaunchError};
+use super::interpreter::{Ending, Interpreter, LaunchError, Ran};
 use super::launch::{ENVIRONMENT, Launcher};
+use super::printed::Printed;
+use super::work::Work;
 use super::{ProcessSettings, Tier};
-use crate::sandbox::ToolInput;
 
 const CANARY: &str = include_str!("canary.py");
 const CANARY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -118,11 +119,12 @@ async fn canary(launcher: &Launcher, tier: Tier) -> Result<BTreeMap<String, Opti
         "host_file": host_file, "port": port, "environment": ENVIRONMENT.map(|(name, _)| name),
     });
     let code = format!("FACTS = {}\n{CANARY}", python_literal(&facts.to_string()));
-    let (ran, kept) = interpreter.run(&ToolInput::Python { code }, CANARY_TIMEOUT).await;
-    let finished = matches!(&ran.ending, Ending::Finished(done) if done.return_code == 0);
-    match serde_json::from_str::<BTreeMap<String, Option<String>>>(&ran.stdout) {
+    let (Ran { ending, printed }, kept) = interpreter.run(&Work::Python(&code), CANARY_TIMEOUT).await;
+    let (stdout, stderr) = printed.into_iter().next().map(Printed::into_texts).unwrap_or_default();
+    let finished = matches!(&ending, Ending::Finished(done) if done.return_code == 0);
+    match serde_json::from_str::<BTreeMap<String, Option<String>>>(&stdout) {
         Ok(inside) if finished => probes.extend(inside),
-        _ => drop(probes.insert("run".to_owned(), Some(format!("{:?}: {}", ran.ending, ran.stderr.trim())))),
+        _ => drop(probes.insert("run".to_owned(), Some(format!("{:?}: {}", ending, stderr.trim())))),
     }
     if let Some(interpreter) = kept {
         let strike = interpreter.look();

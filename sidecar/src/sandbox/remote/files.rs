@@ -166,7 +166,7 @@ fn listing(bytes: &[u8]) -> Result<Listing, SandboxError> {
             continue;
         }
         let Some(path) = WorkspacePath::parse(&*path).filter(|_| listing.files.len() < MAX_LISTED) else {
-            listing.left_out += 1;
+            listing.left_out = listing.left_out.saturating_add(1);
             continue;
         };
         if path.is_hidden() {
@@ -199,6 +199,9 @@ mod tests {
         assert_eq!(list(&files), (vec!["a".to_owned(), "b/c".to_owned(), "i\\nj".to_owned()], 5));
         let many: Value = (0..MAX_LISTED + 3).map(|number| file(&number.to_string())).collect();
         assert_eq!((list(&many).0.len(), list(&many).1), (MAX_LISTED, 3));
+        // One entry is beyond any workspace, whatever the server counts itself.
+        let most = format!(r#"{{"files": [{{"path": "../x", "size_bytes": 1}}], "left_out": {}}}"#, u64::MAX);
+        assert_eq!(super::listing(most.as_bytes()).unwrap().left_out, u64::MAX);
         for (told, left_out) in [("3", 3), ("-1", 0), ("\"canary\"", 0), ("{}", 0), ("null", 0)] {
             let answer = format!(r#"{{"files": [], "left_out": {told}}}"#);
             assert_eq!(super::listing(answer.as_bytes()).unwrap().left_out, left_out, "{told}");

@@ -1,3 +1,5 @@
+mod properties;
+
 use decision::problem::ProblemKind;
 use proptest::prelude::*;
 
@@ -99,10 +101,11 @@ struct Run {
 
 /// Plays turns until the loop is over; the last one is repeated for as long as the loop asks.
 fn play(turns: &[Turn], max_turns: u32, piece: usize) -> Run {
-    play_with(settings(max_turns), turns, piece)
+    play_with(settings(max_turns), turns, piece, 0)
 }
 
-fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
+/// The calls of a turn end in another order than they were begun in: which, says `order`.
+fn play_with(settings: Settings, turns: &[Turn], piece: usize, order: usize) -> Run {
     let max_turns = settings.max_turns;
     let mut machine = ToolLoop::new(settings);
     let mut run = Run { outputs: Vec::new(), turns: 0 };
@@ -115,7 +118,13 @@ fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
         inputs.push_front(Input::TurnOpened);
         inputs.push_back(Input::TurnClosed);
         let mut again = false;
-        while let Some(input) = inputs.pop_front() {
+        let mut ended = Vec::new();
+        loop {
+            let input = match inputs.pop_front() {
+                Some(input) => input,
+                None if ended.is_empty() => break,
+                None => ended.remove(order % ended.len()),
+            };
             let mut outputs = Vec::new();
             machine = machine.handle(input, &mut outputs);
             for output in outputs {
@@ -129,9 +138,9 @@ fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
                             return_code: 0,
                             files: CodeFiles::default(),
                         };
-                        inputs.push_back(Input::ToolFinished { call: *call, outcome: outcome.clone() });
+                        ended.push(Input::ToolFinished { call: *call, outcome: outcome.clone() });
                         // A second answer must change nothing.
-                        inputs.push_back(Input::ToolFinished { call: *call, outcome });
+                        ended.push(Input::ToolFinished { call: *call, outcome });
                     }
                     Output::OpenTurn(_) => again = true,
                     _ => {}
@@ -142,106 +151,6 @@ fn play_with(settings: Settings, turns: &[Turn], piece: usize) -> Run {
         if !again {
             assert!(machine.is_over(), "stuck");
             return run;
-        }
-    }
-}
-
-/// What the client saw, deltas of one block joined.
-fn seen(run: &Run) -> Vec<String> {
-    let mut out: Vec<String> = Vec::new();
-    let mut text: Option<String> = None;
-    for output in &run.outputs {
-        let piece = match output {
-            Output::Emit(ClientEvent::Block(BlockEvent::Delta(Delta::Text(p) | Delta::Arguments(p), _))) => Some(p),
-            Output::Emit(ClientEvent::CodeDelta { text, .. }) => Some(text),
-            _ => None,
-        };
-        match (piece, output) {
-            (Some(piece), _) => text.get_or_insert_default().push_str(piece),
-            (None, Output::Emit(_) | Output::Finish(_) | Output::Fail(_)) => {
-                out.extend(text.take());
-                out.push(format!("{output:?}"));
-            }
-            (None, _) => {}
-        }
-    }
-    out
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
-    #[test]
-    fn whatever_a_model_does_the_answer_is_well_formed(
-        turns in prop::collection::vec(a_turn(), 1..5), max_turns in 1u32..4, piece in 1usize..9,
-    ) {
-        let run = play(&turns, max_turns, piece);
-        let mut terminals = 0;
-        let mut opened = 0;
-        let mut unanswered = std::collections::BTreeSet::new();
-        let mut next_call = 0;
-        for output in &run.outputs {
-            prop_assert_eq!(terminals, 0, "something follows the end");
-            match output {
-                Output::Finish(ended) => {
-                    terminals += 1;
-                    prop_assert_eq!(ended.usage.output, 5 * u64::from(run.turns));
-                    prop_assert_eq!(ended.usage.input, 3 * u64::from(run.turns));
-                }
-                Output::Fail(_) => terminals += 1,
-                Output::Emit(ClientEvent::Opened(_)) => opened += 1,
-                Output::Emit(ClientEvent::CodeStart { call, .. }) => {
-                    prop_assert_eq!(*call, next_call);
-                    next_call += 1;
-                    unanswered.insert(*call);
-                }
-                Output::Emit(ClientEvent::CodeResult { call, .. }) => prop_assert!(unanswered.remove(call)),
-                Output::Emit(ClientEvent::Block(BlockEvent::Start(BlockKind::Call { name, .. }, _))) => {
-                    prop_assert_eq!(name, "lookup", "a code call leaked");
-                }
-                Output::OpenTurn(next) => {
-                    prop_assert!(unanswered.is_empty(), "the model goes on before every result was told");
-                    prop_assert!(!next.results.is_empty());
-                }
-                _ => {}
-            }
-        }
-        prop_assert_eq!(terminals, 1);
-        prop_assert_eq!(opened, 1);
-        prop_assert!(unanswered.is_empty(), "a code call without a result");
-    }
-
-    #[test]
-    fn the_answer_does_not_depend_on_the_pieces(
-        turns in prop::collection::vec(a_turn(), 1..4), piece in 1usize..9,
-    ) {
-        prop_assert_eq!(seen(&play(&turns, 3, piece)), seen(&play(&turns, 3, 1000)));
-    }
-
-    #[test]
-    fn a_failure_at_any_moment_leaves_no_call_without_a_result(
-        turn in a_turn(), cut in 0usize..40, gone in any::<bool>(),
-    ) {
-        let mut machine = ToolLoop::new(settings(3));
-        let mut outputs = Vec::new();
-        machine = machine.handle(Input::TurnOpened, &mut outputs);
-        for event in events(&turn, 3).into_iter().take(cut) {
-            machine = machine.handle(Input::Event(event), &mut outputs);
-        }
-        let was_over = machine.is_over();
-        let before = outputs.len();
-        let end = if gone { Input::ClientGone } else { Input::Failed(cut_off()) };
-        machine = machine.handle(end, &mut outputs);
-        prop_assert!(machine.is_over());
-        if gone || was_over {
-            prop_assert!(outputs[before..].iter().all(|output| *output == Output::CancelTools));
-        } else {
-            let count = |wanted: fn(&Output) -> bool| outputs.iter().filter(|output| wanted(output)).count();
-            let starts = count(|output| matches!(output, Output::Emit(ClientEvent::CodeStart { .. })));
-            let stops = count(|output| matches!(output, Output::Emit(ClientEvent::CodeStop { .. })));
-            let results = count(|output| matches!(output, Output::Emit(ClientEvent::CodeResult { .. })));
-            prop_assert_eq!((stops, results), (starts, starts));
-            prop_assert!(matches!(outputs.last(), Some(Output::Fail(_))));
         }
     }
 }
@@ -360,7 +269,7 @@ fn calls_over_the_limit_are_refused_one_by_one() {
 #[test]
 fn the_clients_limit_of_calls_holds_over_all_turns_and_closes_the_answer() {
     let two = turn(Stop::ToolUse, vec![code("a"), code("b")]);
-    let run = play_with(Settings { max_calls: 3, ..settings(9) }, &[two], 100);
+    let run = play_with(Settings { max_calls: 3, ..settings(9) }, &[two], 100, 0);
     let ran = run.outputs.iter().filter(|output| matches!(output, Output::StartTool { .. })).count();
     assert_eq!((ran, run.turns), (3, 3));
     let failed = CodeOutcome::Failed(CodeFailure::TooMany);
@@ -386,6 +295,25 @@ fn a_connection_that_fails_after_the_models_last_word_stops_no_code() {
     outputs.clear();
     machine = machine.handle(Input::TurnFailed(cut_off()), &mut outputs);
     assert!(matches!(outputs.last(), Some(Output::Fail(_))) && machine.is_over(), "{outputs:?}");
+}
+
+#[test]
+fn a_turn_that_waits_for_a_call_that_it_never_made_is_an_end() {
+    let ended = |blocks: Vec<Block>| match play(&[turn(Stop::ToolUse, blocks)], 5, 100).outputs.pop() {
+        Some(Output::Finish(ended)) => ended.stop,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ended(vec![Block::Text("a".to_owned())]), Stop::EndTurn);
+    assert_eq!(ended(vec![Block::Client("a".to_owned())]), Stop::ToolUse);
+    // What nobody here knows may be a call.
+    let mut outputs = Vec::new();
+    let mut machine = ToolLoop::new(settings(3)).handle(Input::TurnOpened, &mut outputs);
+    let unknown = [TurnEvent::start(BlockKind::Other), TurnEvent::stop()];
+    for event in unknown.into_iter().chain(events(&turn(Stop::ToolUse, Vec::new()), 1).into_iter().skip(1)) {
+        machine = machine.handle(Input::Event(event), &mut outputs);
+    }
+    assert!(machine.is_over());
+    assert!(matches!(outputs.last(), Some(Output::Finish(ended)) if ended.stop == Stop::ToolUse), "{outputs:?}");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! A sandbox that knows what a few programs print and write, and for its editor a workspace of one file.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use tokio::sync::Notify;
+use futures_util::future::{BoxFuture, join_all};
+use tokio::sync::{Barrier, Notify};
 
 use super::support::lock;
 use super::workspaces::{WRITE, Workspaces};
@@ -28,6 +28,10 @@ pub(super) struct Canned {
     /// Lets `wait` end.
     pub(super) go_on: Notify,
     pub(super) ran: Mutex<Vec<String>>,
+    /// Calls that may run together; one if zero.
+    pub(super) max_together: AtomicUsize,
+    /// Lets all that `meet` go on as soon as two do.
+    pub(super) meeting: Mutex<Option<Arc<Barrier>>>,
     pub(super) workspaces: Workspaces,
 }
 
@@ -73,6 +77,13 @@ impl SandboxBackend for Canned {
                     self.hanging.notify_one();
                     std::future::pending().await
                 }
+                meet if meet.starts_with("meet ") => {
+                    let meeting = lock(&self.meeting).clone();
+                    if let Some(meeting) = meeting {
+                        meeting.wait().await;
+                    }
+                    return Ok(self.workspaces.write(session, meet.trim_start_matches("meet ")));
+                }
                 "wait()" => {
                     self.go_on.notified().await;
                     ("waited\n", "", 0)
@@ -87,6 +98,18 @@ impl SandboxBackend for Canned {
             })
         }
         .boxed()
+    }
+
+    fn max_concurrent_calls(&self) -> usize {
+        self.max_together.load(Ordering::Relaxed).max(1)
+    }
+
+    fn execute_together<'a>(
+        &'a self,
+        session: &'a SessionId,
+        requests: &'a [ExecutionRequest],
+    ) -> BoxFuture<'a, Vec<Result<ExecutionResult, SandboxError>>> {
+        join_all(requests.iter().map(|request| self.execute(session, request))).boxed()
     }
 
     fn put_file<'a>(

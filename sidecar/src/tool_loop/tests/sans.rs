@@ -46,7 +46,7 @@ struct Loop {
 /// itself.
 pub(super) fn play(asked: &RunRequest, script: &[Answer], piece: usize) -> Played {
     let wires = Wires::choose(asked.caller, &asked.model_wires).expect("wires");
-    let prepared = wires.prepare(&asked.body, &asked.run, None, &Nothing).expect("a request");
+    let prepared = wires.prepare(&asked.body, &asked.run, None, None, &Nothing).expect("a request");
     let ids = Arc::new(CountingIds::default());
     let limits = Limits::default();
     let options = WriterOptions {

@@ -263,6 +263,7 @@ pub(super) fn run_request(model_wire: ApiFormat, body: &serde_json::Value) -> Ru
         caller: ApiFormat::Messages,
         model_wires: vec![model_wire],
         provider: "local".to_owned(),
+        provider_kind: None,
         upstream_model: None,
         forward_headers: HeaderMap::from_iter([
             (HeaderName::from_static("anthropic-beta"), HeaderValue::from_static("code-execution-2025-05-22, other-1")),

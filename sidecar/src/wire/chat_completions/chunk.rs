@@ -47,13 +47,46 @@ pub(super) struct Choice {
 pub(super) struct Said {
     #[serde(rename = "role")]
     _role: Option<IgnoredAny>,
-    pub(super) content: Option<String>,
+    pub(super) content: Option<Content>,
     pub(super) reasoning_content: Option<String>,
     pub(super) reasoning: Option<String>,
     pub(super) refusal: Option<String>,
     pub(super) tool_calls: Option<Vec<SaidCall>>,
     #[serde(flatten)]
     pub(super) extra: Map<String, Value>,
+}
+
+/// A text; or a list of parts, as some servers send what others say in one text and `reasoning_content`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Part {
+    text: Option<String>,
+    thinking: Option<Content>,
+}
+
+impl Content {
+    /// Its words, and its thoughts.
+    pub(super) fn apart(self) -> (String, String) {
+        let parts = match self {
+            Self::Text(text) => return (text, String::new()),
+            Self::Parts(parts) => parts,
+        };
+        let (mut words, mut thoughts) = (String::new(), String::new());
+        for Part { text, thinking } in parts {
+            words.push_str(&text.unwrap_or_default());
+            if let Some(thinking) = thinking {
+                thoughts.push_str(&thinking.apart().0);
+            }
+        }
+        (words, thoughts)
+    }
 }
 
 /// A call, or a piece of one.

@@ -63,8 +63,8 @@ fn fields(conversation: &Conversation, model: &str) -> Vec<u8> {
         fields.insert("reasoning_effort".to_owned(), effort.as_str().into());
     }
     if let Some(schema) = &conversation.answer_schema {
-        let format = json!({"name": "answer", "schema": schema, "strict": true});
-        fields.insert("response_format".to_owned(), json!({"type": "json_schema", "json_schema": format}));
+        let format = json!({"type": "json_schema", "json_schema": schema.members()});
+        fields.insert("response_format".to_owned(), format);
     }
     if conversation.stream {
         fields.insert("stream".to_owned(), true.into());
@@ -91,6 +91,7 @@ fn max_tokens_field(model: &str) -> &'static str {
 fn message_entry(message: Message) -> Value {
     match message {
         Message::User(parts) => json!({"role": "user", "content": user_content(parts)}),
+        Message::System(text) => json!({"role": "system", "content": text}),
         Message::Result { call_id, text } => json!({"role": "tool", "tool_call_id": call_id, "content": text}),
         Message::Assistant { text, calls } if calls.is_empty() => json!({"role": "assistant", "content": text}),
         Message::Assistant { text, calls } => {
@@ -113,7 +114,7 @@ fn user_content(parts: Vec<Part>) -> Value {
         .iter()
         .map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
-            Part::Image(_) | Part::Pdf { .. } => None,
+            Part::Image { .. } | Part::Pdf { .. } => None,
         })
         .collect();
     if let Some(texts) = texts {
@@ -123,7 +124,8 @@ fn user_content(parts: Vec<Part>) -> Value {
         .into_iter()
         .map(|part| match part {
             Part::Text(text) => json!({"type": "text", "text": text}),
-            Part::Image(url) => json!({"type": "image_url", "image_url": {"url": url}}),
+            Part::Image { url, detail: None } => json!({"type": "image_url", "image_url": {"url": url}}),
+            Part::Image { url, detail } => json!({"type": "image_url", "image_url": {"url": url, "detail": detail}}),
             Part::Pdf { name, data } => json!({"type": "file", "file": {"filename": name, "file_data": data}}),
         })
         .collect()

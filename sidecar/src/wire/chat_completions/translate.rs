@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use self::content::ContentReader;
 use super::members;
-use crate::wire::conversation::{Choice, Conversation, Function};
+use crate::wire::conversation::{AnswerSchema, Choice, Conversation, Function};
 use crate::wire::json::{Fields, take_count, take_number, take_text};
 use crate::wire::model_request::GATEWAY_FIELDS;
 use crate::wire::tools::{schema_or_empty, take_own};
@@ -156,7 +156,8 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
     if let Some(mut format) = body.remove("response_format") {
         let kind = format.get("type").and_then(Value::as_str).unwrap_or_default();
         let is_text = kind == "text";
-        conversation.answer_schema = format.pointer_mut("/json_schema/schema").map(Value::take);
+        let schema = format.get_mut("json_schema").and_then(Value::as_object_mut);
+        conversation.answer_schema = schema.and_then(AnswerSchema::take);
         if conversation.answer_schema.is_none() && !is_text {
             body.insert("response_format".to_owned(), format);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::chunk::{self, CallHead, Extras, Said};
+use super::chunk::{self, CallHead, Content, Extras, Said};
 use super::{parse_stop, parse_usage};
 use crate::ids::{CALL, IdSource};
 use crate::wire::event::{Aside, BlockEvent, BlockKind, Delta, Ended, Raw, Stop, TurnEvent};
@@ -78,7 +78,9 @@ impl Turn {
             grow(self.repeated.entry(name.as_str()).or_insert(Value::Null), value.clone());
         }
         let full = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let (text, thoughts) = said.content.take().map(Content::apart).unwrap_or_default();
         let (content, other) = (full(said.reasoning_content.take()), full(said.reasoning.take()));
+        let content = content.or_else(|| full(Some(thoughts)));
         let names = [("reasoning_content", &content), ("reasoning", &other)];
         let names: Vec<(&str, &str)> =
             names.into_iter().filter_map(|(name, text)| Some((name, text.as_deref()?))).collect();
@@ -88,7 +90,7 @@ impl Turn {
             let raw = self.raw_words(&names, extras);
             events.push(TurnEvent::Block(BlockEvent::Delta(Delta::Reasoning((*thought).to_owned()), raw)));
         }
-        for (name, piece) in [("content", full(said.content.take())), ("refusal", full(said.refusal.take()))] {
+        for (name, piece) in [("content", full(Some(text))), ("refusal", full(said.refusal.take()))] {
             let Some(piece) = piece else { continue };
             self.refused |= name == "refusal";
             self.open(OpenKind::Text, BlockKind::Text, events);

@@ -311,6 +311,10 @@ fn usage_object(usage: Usage) -> Map<String, Value> {
     }
     if is_foreign {
         counts.insert("prompt_tokens_details".to_owned(), json!({"cached_tokens": usage.cache_read}));
+        // Nothing said is not zero.
+        if usage.reasoning > 0 {
+            counts.insert("completion_tokens_details".to_owned(), json!({"reasoning_tokens": usage.reasoning}));
+        }
     }
     counts
 }

@@ -4,15 +4,18 @@
 
 use decision::decide::Run;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::tools::{SERIAL, Words};
-use crate::wire::conversation::{Call, Choice, Conversation, Message, Part};
+use crate::wire::conversation::{AnswerSchema, Call, Choice, Conversation, Message, Part};
 use crate::wire::json::{push_json, push_name};
 use crate::wire::model_request::{CallerSettings, ModelRequest, Prepared};
 use crate::wire::tools::Tools;
 
 /// Most tokens of an answer whose caller named no limit: this wire demands one, and every current model takes this.
 const DEFAULT_MAX_TOKENS: u64 = 8192;
+/// So much of a digest keeps the calls of one conversation apart.
+const DIGEST_BYTES: usize = 6;
 /// Highest temperature of this wire.
 const MAX_TEMPERATURE: f64 = 1.0;
 
@@ -27,7 +30,8 @@ pub fn emit(mut conversation: Conversation, run: &Run, upstream_model: Option<&s
     let tools = Tools::of::<Words>(&conversation, run, &asked);
     let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
     let hint = tools.functions.hint(run);
-    let system: Vec<String> = hint.into_iter().chain(conversation.system.take()).collect();
+    let mut system: Vec<String> = hint.into_iter().chain(conversation.system.take()).collect();
+    system.extend(hoist(&mut conversation));
     let model = upstream_model.unwrap_or(&conversation.model).to_owned();
     request.fields = fields(&mut conversation, &model, &system);
     tools.write::<Words>(&mut request);
@@ -74,7 +78,7 @@ fn fields(conversation: &mut Conversation, model: &str, system: &[String]) -> Ve
     if let Some(user) = &conversation.user {
         fields.insert("metadata".to_owned(), json!({"user_id": user}));
     }
-    if let Some(schema) = &conversation.answer_schema {
+    if let Some(AnswerSchema { schema, .. }) = &conversation.answer_schema {
         fields.insert("output_config".to_owned(), json!({"format": {"type": "json_schema", "schema": schema}}));
     }
     if conversation.stream {
@@ -88,6 +92,28 @@ fn fields(conversation: &mut Conversation, model: &str, system: &[String]) -> Ve
     out
 }
 
+/// Takes out what this wire has no place for: words of the system in mid-conversation, which go to the others, and how
+/// closely a picture is to be looked at. Both are named.
+fn hoist(conversation: &mut Conversation) -> Vec<String> {
+    let mut moved = Vec::new();
+    let mut detailed = false;
+    conversation.messages.retain_mut(|message| match message {
+        Message::System(text) => {
+            moved.push(std::mem::take(text));
+            false
+        }
+        Message::User(parts) => {
+            let asks = |part: &Part| matches!(part, Part::Image { detail: Some(detail), .. } if detail != "auto");
+            detailed |= parts.iter().any(asks);
+            true
+        }
+        Message::Assistant { .. } | Message::Result { .. } => true,
+    });
+    conversation.dropped.extend(detailed.then(|| "image.detail".to_owned()));
+    conversation.dropped.extend((!moved.is_empty()).then(|| "place of a system message".to_owned()));
+    moved
+}
+
 /// The history with neighbours of one role made one message. Empty texts go: providers refuse them.
 fn turns(messages: Vec<Message>) -> Vec<(&'static str, Vec<Value>)> {
     let mut turns: Vec<(&'static str, Vec<Value>)> = Vec::new();
@@ -95,8 +121,10 @@ fn turns(messages: Vec<Message>) -> Vec<(&'static str, Vec<Value>)> {
         let (role, blocks) = match message {
             Message::User(parts) => ("user", parts.into_iter().filter_map(part).collect()),
             Message::Result { call_id, text } => {
-                ("user", vec![json!({"type": "tool_result", "tool_use_id": call_id, "content": text})])
+                ("user", vec![json!({"type": "tool_result", "tool_use_id": id_of_call(&call_id), "content": text})])
             }
+            // It stands in `system` by now.
+            Message::System(_) => continue,
             Message::Assistant { text, calls } => {
                 ("assistant", part(Part::Text(text)).into_iter().chain(calls.into_iter().map(call)).collect::<Vec<_>>())
             }
@@ -114,7 +142,7 @@ fn part(part: Part) -> Option<Value> {
     Some(match part {
         Part::Text(text) if text.is_empty() => return None,
         Part::Text(text) => json!({"type": "text", "text": text}),
-        Part::Image(url) => json!({"type": "image", "source": source(&url)}),
+        Part::Image { url, detail: _ } => json!({"type": "image", "source": source(&url)}),
         Part::Pdf { name, data } => json!({"type": "document", "source": source(&data), "title": name}),
     })
 }
@@ -134,7 +162,20 @@ fn call(call: Call) -> Value {
         Err(_) if arguments.trim().is_empty() => Map::new(),
         Err(_) => Map::from_iter([("arguments".to_owned(), arguments.into())]),
     };
-    json!({"type": "tool_use", "id": id, "name": name, "input": input})
+    json!({"type": "tool_use", "id": id_of_call(&id), "name": name, "input": input})
+}
+
+/// A call's id as this wire takes one. Other providers write other characters too: those are replaced, the same way
+/// wherever the id stands, and a digest keeps two ids apart that then look alike.
+fn id_of_call(id: &str) -> String {
+    let fits = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    if !id.is_empty() && id.chars().all(|letter| fits(&letter)) {
+        return id.to_owned();
+    }
+    let kept: String = id.chars().map(|letter| if fits(&letter) { letter } else { '_' }).collect();
+    let digest =
+        Sha256::digest(id).into_iter().take(DIGEST_BYTES).fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    format!("{kept}_{digest}")
 }
 
 #[cfg(test)]

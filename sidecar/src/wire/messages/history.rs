@@ -5,24 +5,28 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::ids;
 use crate::wire::json::{Fields, span};
+use crate::wire::model_request::Foreign;
 
 /// Folds every block of ours in a list of messages; the very text that came in when there is none.
 ///
 /// A pair becomes one text block where its call stood. A result whose call is gone, or stands in another message, is
 /// folded where it stands; a call without a result goes. Thinking of ours goes, for no provider signed it. A message
 /// left empty goes too.
-pub fn fold(messages: &RawValue) -> Cow<'_, str> {
+///
+/// With [`Foreign::Told`] the blocks of a provider's own tools are folded in the same way, and a call of those without a
+/// result is told too.
+pub fn fold(messages: &RawValue, foreign: Foreign) -> Cow<'_, str> {
     let text = messages.get();
-    if !mentions_ours(text) {
+    if !mentions(text, foreign) {
         return Cow::Borrowed(text);
     }
     let Ok(list) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Cow::Borrowed(text) };
-    let entries: Vec<Entry<'_>> = list.into_iter().map(|message| Entry::read(message.get())).collect();
+    let entries: Vec<Entry<'_>> = list.into_iter().map(|message| Entry::read(message.get(), foreign)).collect();
     if entries.iter().all(|entry| entry.blocks.is_empty()) {
         return Cow::Borrowed(text);
     }
@@ -50,10 +54,12 @@ enum Ours {
     Thought,
 }
 
-/// Half of a pair of ours.
+/// Half of a pair of ours, or of one that is folded like it.
 struct Half {
     role: Role,
     id: String,
+    /// The tool of a provider's own pair, as far as this half names it.
+    foreign: Option<String>,
     /// A call's input, a result's content.
     value: Value,
 }
@@ -65,10 +71,10 @@ enum Role {
 }
 
 impl<'a> Entry<'a> {
-    fn read(text: &'a str) -> Self {
+    fn read(text: &'a str, foreign: Foreign) -> Self {
         let blocks = |content: &'a RawValue| -> Option<Vec<Block<'a>>> {
             let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
-            Some(blocks.into_iter().map(|block| Block::read(block.get())).collect())
+            Some(blocks.into_iter().map(|block| Block::read(block.get(), foreign)).collect())
         };
         let content = || {
             let fields: Fields<'a> = serde_json::from_str(text).ok()?;
@@ -76,7 +82,7 @@ impl<'a> Entry<'a> {
             let blocks = blocks(content).filter(|blocks| blocks.iter().any(|block| block.ours.is_some()))?;
             Some((content.get(), blocks))
         };
-        let (content, blocks) = mentions_ours(text).then(content).flatten().unwrap_or_default();
+        let (content, blocks) = mentions(text, foreign).then(content).flatten().unwrap_or_default();
         Self { text, content, blocks }
     }
 
@@ -98,21 +104,34 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> Block<'a> {
-    fn read(text: &'a str) -> Self {
+    fn read(text: &'a str, foreign: Foreign) -> Self {
         let ours = || {
             let mut block: Value = serde_json::from_str(text).ok()?;
             let kind = block.get("type")?.as_str()?;
-            let begins = |name: &str, with: &str| block.get(name)?.as_str().filter(|text| text.starts_with(with));
+            let word = |name: &str| block.get(name)?.as_str();
             let (role, id, value) = match kind {
-                "thinking" => return begins("signature", ids::THOUGHT).map(|_| Ours::Thought),
-                "server_tool_use" => (Role::Call, "id", "input"),
+                "thinking" => {
+                    let signature = word("signature").filter(|signature| signature.starts_with(ids::THOUGHT));
+                    return signature.map(|_| Ours::Thought);
+                }
+                "server_tool_use" | "mcp_tool_use" => (Role::Call, "id", "input"),
                 _ if kind.ends_with("_tool_result") => (Role::Result, "tool_use_id", "content"),
                 _ => return None,
             };
-            let id = begins(id, ids::SERVER_TOOL_USE)?.to_owned();
-            Some(Ours::Half(Half { role, id, value: block.get_mut(value).map(Value::take).unwrap_or_default() }))
+            let id = word(id)?.to_owned();
+            let is_ours = id.starts_with(ids::SERVER_TOOL_USE);
+            if !is_ours && foreign == Foreign::Stays {
+                return None;
+            }
+            let foreign = (!is_ours).then(|| word("name").unwrap_or_default().to_owned());
+            Some(Ours::Half(Half {
+                role,
+                id,
+                foreign,
+                value: block.get_mut(value).map(Value::take).unwrap_or_default(),
+            }))
         };
-        Self { text, ours: mentions_ours(text).then(ours).flatten() }
+        Self { text, ours: mentions(text, foreign).then(ours).flatten() }
     }
 }
 
@@ -142,7 +161,10 @@ impl<'a> Pairs<'a> {
     /// The text block that stands for a pair, at the half where its place is.
     fn told_by(&self, half: &Half, at: usize, told: &mut BTreeSet<String>) -> Option<String> {
         let call = self.calls.get(half.id.as_str());
-        let (stands, result) = self.results.get(half.id.as_str())?;
+        let Some((stands, result)) = self.results.get(half.id.as_str()) else {
+            let name = half.foreign.as_deref()?;
+            return Some(text_block(recount_foreign(name, Some(&half.value), None)));
+        };
         let together = call.is_some_and(|(call, _)| call == stands);
         let is_place = match half.role {
             Role::Call => together && at == *stands,
@@ -151,9 +173,22 @@ impl<'a> Pairs<'a> {
         if !is_place || !told.insert(half.id.clone()) {
             return None;
         }
-        let text = recount(call.map(|(_, input)| *input), result);
-        Some(format!(r#"{{"type":"text","text":{}}}"#, Value::from(text)))
+        let input = call.map(|(_, input)| *input);
+        Some(text_block(match &half.foreign {
+            Some(name) => recount_foreign(name, input, Some(result)),
+            None => recount(input, result),
+        }))
     }
+}
+
+fn text_block(text: String) -> String {
+    format!(r#"{{"type":"text","text":{}}}"#, Value::from(text))
+}
+
+/// Whether a text may hold what is folded. Names of types are written without escapes, by us and by SDKs.
+fn mentions(text: &str, foreign: Foreign) -> bool {
+    let says = |words: &str| memchr::memmem::find(text.as_bytes(), words.as_bytes()).is_some();
+    mentions_ours(text) || foreign == Foreign::Told && (says("_tool_use\"") || says("_tool_result\""))
 }
 
 /// An escaped id is none that we wrote, nor that an SDK would write.
@@ -219,6 +254,37 @@ pub(in crate::wire) fn recount(input: Option<&Value>, content: &Value) -> String
         }
     }
     text
+}
+
+/// What a provider's own tool was asked and gave; an empty name is one that nobody knows.
+pub(super) fn recount_foreign(name: &str, input: Option<&Value>, content: Option<&Value>) -> String {
+    if let (true, Some(content)) = (name.ends_with("code_execution"), content) {
+        return recount(input, content);
+    }
+    let name = if name.is_empty() { "a tool of the provider" } else { name };
+    let input = input.map(Value::to_string).unwrap_or_default();
+    let result = content.map(|content| format!("\nresult:\n{}", readable(content))).unwrap_or_default();
+    format!("I used {name} with {input}.{result}")
+}
+
+/// A result without the parts that only the provider can read.
+fn readable(content: &Value) -> String {
+    fn strip(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => map
+                .iter()
+                .filter(|(name, _)| !name.starts_with("encrypted_"))
+                .map(|(name, value)| (name.clone(), strip(value)))
+                .collect::<Map<_, _>>()
+                .into(),
+            Value::Array(list) => list.iter().map(strip).collect::<Vec<_>>().into(),
+            other => other.clone(),
+        }
+    }
+    match strip(content) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
 }
 
 fn push_line(text: &mut String, line: &str) {

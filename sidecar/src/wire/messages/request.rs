@@ -10,17 +10,17 @@ use serde_json::value::RawValue;
 use super::history;
 use super::tools::{self, Words};
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
-use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared, Show};
+use crate::wire::model_request::{CallerSettings, Foreign, GATEWAY_FIELDS, ModelRequest, Prepared, Show};
 
 /// Edits a request for a run here. `upstream_model` replaces the model's name.
-pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
+pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>, foreign: Foreign) -> Result<Prepared, Problem> {
     let mut fields: Fields<'_> =
         serde_json::from_slice(body).map_err(|_| Problem::invalid("the body is not a JSON object"))?;
-    let tools = tools::read(&mut fields, run)?;
+    let (tools, dropped) = tools::read(&mut fields, run)?;
     let mut request = ModelRequest { history_name: "messages", ..ModelRequest::default() };
     let messages =
         fields.take("messages").ok_or_else(|| Problem::invalid("`messages` is missing").with_param("messages"))?;
-    let messages = history::fold(messages);
+    let messages = history::fold(messages, foreign);
     let entries =
         inside_array(&messages).ok_or_else(|| Problem::invalid("`messages` is not a list").with_param("messages"))?;
     request.history = entries.as_bytes().to_vec();
@@ -47,7 +47,7 @@ pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prep
         functions: tools.functions,
         model,
         show: Show { reasoning: true, ..Show::default() },
-        dropped: Vec::new(),
+        dropped,
         caller: CallerSettings::default(),
     })
 }

@@ -48,9 +48,38 @@ impl ToolWords for Words {
     }
 }
 
-/// Reads the tools of a caller's request.
-pub(super) fn read<'a>(fields: &mut Fields<'a>, run: &Run) -> Result<Tools<'a>, Problem> {
-    Tools::read(fields, run, |tool| word(tool, "name"), choose)
+/// The member that says who may call a tool: the model, or code that it runs.
+const CALLERS: &str = "allowed_callers";
+
+/// Reads the tools of a caller's request. Gives also what had to be left out of them.
+pub(super) fn read<'a>(fields: &mut Fields<'a>, run: &Run) -> Result<(Tools<'a>, Vec<String>), Problem> {
+    let mut tools = Tools::read(fields, run, |tool| word(tool, "name"), choose)?;
+    let mut dropped = Vec::new();
+    tools.edit_own(|tool| without_code(tool, &mut dropped))?;
+    Ok((tools, dropped))
+}
+
+/// A tool without the code that may call it: code that runs here can call none, and a provider refuses a caller that is
+/// not declared.
+fn without_code(tool: &str, dropped: &mut Vec<String>) -> Result<Option<String>, Problem> {
+    if memchr::memmem::find(tool.as_bytes(), CALLERS.as_bytes()).is_none() {
+        return Ok(None);
+    }
+    let Ok(mut tool) = serde_json::from_str::<Map<String, Value>>(tool) else { return Ok(None) };
+    let is_code = |caller: &Value| caller.as_str().is_some_and(|caller| caller.starts_with("code_execution"));
+    let Some(callers) = tool.get_mut(CALLERS).and_then(Value::as_array_mut) else { return Ok(None) };
+    let before = callers.len();
+    callers.retain(|caller| !is_code(caller));
+    if callers.len() == before {
+        return Ok(None);
+    }
+    let param = format!("{}.{CALLERS}", tool.get("name").and_then(Value::as_str).unwrap_or("tools"));
+    if tool.get(CALLERS).and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        let message = format!("`{param}` allows code alone, and code that runs here cannot call tools: add `direct`");
+        return Err(Problem::invalid(message).with_param(param));
+    }
+    dropped.push(param);
+    Ok(Some(Value::from(tool).to_string()))
 }
 
 fn choose(asked: Value, named: Named<'_>) -> Choices {

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 use self::content::ContentReader;
 use super::history;
-use crate::wire::conversation::{Choice, Conversation, Function};
+use crate::wire::conversation::{AnswerSchema, Choice, Conversation, Function};
 use crate::wire::json::{Fields, take_count, take_number, take_text};
-use crate::wire::model_request::GATEWAY_FIELDS;
+use crate::wire::model_request::{Foreign, GATEWAY_FIELDS};
 use crate::wire::tools::{schema_or_empty, take_own};
 
 /// Members that mean nothing outside this wire, or nothing that shows.
@@ -22,7 +22,9 @@ const SILENT: &[&str] = &["anthropic_version", "betas", "cache_control", "servic
 pub fn parse(body: &[u8], run: &Run) -> Result<Conversation, Problem> {
     let not_an_object = |_| Problem::invalid("the body is not a JSON object");
     let mut fields: Fields<'_> = serde_json::from_slice(body).map_err(not_an_object)?;
-    let messages = fields.take("messages").and_then(|messages| serde_json::from_str(&history::fold(messages)).ok());
+    // A provider's own is told with the rest of what this wire alone knows.
+    let fold = |messages| history::fold(messages, Foreign::Stays);
+    let messages = fields.take("messages").and_then(|messages| serde_json::from_str(&fold(messages)).ok());
     let mut body = fields.into_map().map_err(not_an_object)?;
     let mut conversation =
         Conversation { model: take_text(&mut body, "model").unwrap_or_default(), ..Conversation::default() };
@@ -116,7 +118,8 @@ fn read_settings(body: &mut Map<String, Value>, conversation: &mut Conversation)
     conversation.answer_schema = body
         .remove("output_format")
         .or_else(|| body.get_mut("output_config")?.as_object_mut()?.remove("format"))
-        .and_then(|mut format| format.as_object_mut()?.remove("schema"));
+        .and_then(|mut format| format.as_object_mut()?.remove("schema"))
+        .map(AnswerSchema::strict);
     if body.get("output_config").and_then(Value::as_object).is_some_and(Map::is_empty) {
         body.remove("output_config");
     }

@@ -53,13 +53,12 @@ fn fields(conversation: &Conversation, upstream_model: Option<&str>, system: &[S
     put("top_p", conversation.top_p.clone().map(Value::Number));
     put("user", conversation.user.as_deref().map(Value::from));
     put("parallel_tool_calls", conversation.parallel_calls.map(Value::from));
-    let answer = conversation.answer_schema.as_ref();
-    put(
-        "text",
-        answer.map(
-            |schema| json!({"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": true}}),
-        ),
-    );
+    let format = conversation.answer_schema.as_ref().map(|schema| {
+        let mut format = Map::from_iter([("type".to_owned(), "json_schema".into())]);
+        format.extend(schema.members());
+        format
+    });
+    put("text", format.map(|format| json!({"format": format})));
     let effort = conversation.reasoning_effort.as_ref().map(|(_, effort)| effort.as_str());
     if conversation.show.reasoning || effort.is_some() {
         let summary = conversation.show.reasoning.then_some(("summary", "auto"));
@@ -86,6 +85,7 @@ fn append_message(request: &mut ModelRequest, message: Message) {
     };
     match message {
         Message::User(parts) => append(json!({"role": "user", "content": user_content(parts)})),
+        Message::System(text) => append(json!({"role": "developer", "content": text})),
         Message::Result { call_id, text } => {
             append(json!({"type": "function_call_output", "call_id": call_id, "output": text}));
         }
@@ -111,7 +111,9 @@ fn user_content(parts: Vec<Part>) -> Value {
         .into_iter()
         .map(|part| match part {
             Part::Text(text) => json!({"type": "input_text", "text": text}),
-            Part::Image(url) => json!({"type": "input_image", "detail": "auto", "image_url": url}),
+            Part::Image { url, detail } => {
+                json!({"type": "input_image", "detail": detail.as_deref().unwrap_or("auto"), "image_url": url})
+            }
             Part::Pdf { name, data } => json!({"type": "input_file", "filename": name, "file_data": data}),
         })
         .collect()

@@ -15,9 +15,20 @@ use serde_json::{Map, Value, json};
 use super::word;
 use crate::ids;
 use crate::wire::messages::recount;
+use crate::wire::model_request::Foreign;
 
 /// Prefixes of the ids of items that this gateway told in place of a model of another wire.
 pub(super) const TOLD: [&str; 3] = [ids::MESSAGE, ids::REASONING, ids::FUNCTION_CALL];
+
+const CODE_CALL: &str = "code_interpreter_call";
+/// The tools of a server, which a model of another provider cannot call.
+const TOOL_LIST: &str = "mcp_list_tools";
+/// Items of tools that the provider itself runs. What a client runs has an answer of its own, and stays.
+const HOSTED: [&str; 6] =
+    [CODE_CALL, "file_search_call", "image_generation_call", "mcp_call", TOOL_LIST, "web_search_call"];
+
+/// Members of a provider's own item that say nothing to another model, or are too long to.
+const UNREADABLE: &[&str] = &["encrypted_content", "id", "result", "status"];
 
 /// An input without items of ours.
 #[derive(Debug)]
@@ -48,18 +59,24 @@ struct Head<'a> {
 ///
 /// A reference to a code call of ours is left out and named: its client will have kept the answer's text, which told
 /// the result. A reference to words of ours is refused: what is kept was put in its place before (`stored`).
-pub fn fold(input: &RawValue) -> Result<Folded<'_>, Problem> {
+///
+/// With [`Foreign::Told`] what a provider's own tools did is told in a message, too.
+pub fn fold(input: &RawValue, foreign: Foreign) -> Result<Folded<'_>, Problem> {
     let text = input.get();
     let mut dropped = BTreeSet::new();
     let untouched = Folded { input: Cow::Borrowed(text), dropped: BTreeSet::new() };
-    if !mentions_ours(text) {
+    let says = |kind: &str| memchr::memmem::find(text.as_bytes(), kind.as_bytes()).is_some();
+    let mentions_theirs = || foreign == Foreign::Told && HOSTED.iter().any(|kind| says(kind));
+    if !(mentions_ours(text) || mentions_theirs()) {
         return Ok(untouched);
     }
     let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Ok(untouched) };
     let mut folded = "[".to_owned();
     let beside_ours = beside_ours(&items);
     for ((position, item), beside_ours) in items.into_iter().enumerate().zip(beside_ours) {
-        let kept = match fate(item.get(), position, beside_ours, &mut dropped)? {
+        let told = if foreign == Foreign::Told { told(item.get(), &mut dropped) } else { None };
+        let fate = told.map_or_else(|| fate(item.get(), position, beside_ours, &mut dropped), Ok)?;
+        let kept = match fate {
             Fate::Stays => Cow::Borrowed(item.get()),
             Fate::Becomes(other) => Cow::Owned(other.to_string()),
             Fate::Goes => continue,
@@ -95,9 +112,33 @@ impl Head<'_> {
     }
 
     fn is_our_code(&self) -> bool {
-        self.kind.as_deref() == Some("code_interpreter_call")
+        self.kind.as_deref() == Some(CODE_CALL)
             && self.id.as_deref().is_some_and(|id| id.starts_with(ids::CODE_INTERPRETER_CALL))
     }
+}
+
+/// What becomes of an item of a provider's own tools for a model of another provider; `None` for any other item.
+fn told(text: &str, dropped: &mut BTreeSet<String>) -> Option<Fate> {
+    let head: Head<'_> = serde_json::from_str(text).unwrap_or_default();
+    let kind = head.kind.as_deref().filter(|kind| HOSTED.contains(kind) && !head.is_our_code())?;
+    let item: Map<String, Value> = serde_json::from_str(text).ok()?;
+    if kind == TOOL_LIST {
+        dropped.insert(TOOL_LIST.to_owned());
+        return Some(Fate::Goes);
+    }
+    let text = if kind == CODE_CALL { recount_item(&item) } else { recount_foreign(item) };
+    Some(Fate::Becomes(said(&text)))
+}
+
+/// What a provider's own tool did, for a model that does not know it.
+pub(super) fn recount_foreign(mut item: Map<String, Value>) -> String {
+    item.retain(|name, _| !UNREADABLE.contains(&name.as_str()));
+    format!("I used a tool of the provider: {}", Value::from(item))
+}
+
+fn said(text: &str) -> Value {
+    let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
+    json!({"type": "message", "role": "assistant", "content": content})
 }
 
 fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<String>) -> Result<Fate, Problem> {
@@ -115,11 +156,7 @@ fn fate(text: &str, position: usize, beside_ours: bool, dropped: &mut BTreeSet<S
         return Ok(if has_cited { Fate::Becomes(item.into()) } else { Fate::Stays });
     }
     Ok(match (kind, is_code) {
-        ("code_interpreter_call", true) => {
-            let text = recount_item(&item);
-            let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
-            Fate::Becomes(json!({"type": "message", "role": "assistant", "content": content}))
-        }
+        ("code_interpreter_call", true) => Fate::Becomes(said(&recount_item(&item))),
         ("item_reference", true) => {
             dropped.insert(format!("input[{position}]"));
             Fate::Goes

@@ -28,7 +28,7 @@ pub(super) fn block_kind(item: &Map<String, Value>) -> Result<BlockKind, ReadErr
             let (Some(id), Some(name)) = (id(), name) else {
                 return Err(ReadError::malformed("a function call has no id or no name"));
             };
-            BlockKind::Call { id, name }
+            BlockKind::Call { id, name: full_name(item, name) }
         }
         // Named by its type: a call of another kind is never one of our tool.
         _ if CLIENT_CALLS.contains(&kind) || is_local_shell(item) => {
@@ -36,6 +36,14 @@ pub(super) fn block_kind(item: &Map<String, Value>) -> Result<BlockKind, ReadErr
         }
         _ => BlockKind::Other,
     })
+}
+
+/// A function's name behind that of its namespace, if it stands in one: only a caller's does, whatever its own name is.
+pub(super) fn full_name(item: &Map<String, Value>, name: String) -> String {
+    match word(item, "namespace").filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => format!("{namespace}.{name}"),
+        None => name,
+    }
 }
 
 /// A hosted shell is the provider's business, a local one the client's.

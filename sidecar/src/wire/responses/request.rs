@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use super::history;
 use super::tools::{self, Words};
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
-use crate::wire::model_request::{CallerSettings, GATEWAY_FIELDS, ModelRequest, Prepared, Show};
+use crate::wire::model_request::{CallerSettings, Foreign, GATEWAY_FIELDS, ModelRequest, Prepared, Show};
 
 /// Values of `include` that mean the hosted interpreter and nothing else.
 const OUR_INCLUDES: &[&str] = &["code_interpreter_call.outputs"];
 
 /// Edits a request for a run here. `upstream_model` replaces the model's name.
-pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>) -> Result<Prepared, Problem> {
+pub fn edit(body: &[u8], run: &Run, upstream_model: Option<&str>, foreign: Foreign) -> Result<Prepared, Problem> {
     let mut fields: Fields<'_> = serde_json::from_slice(body).map_err(super::not_an_object)?;
     let tools = tools::read(&mut fields, run)?;
     let mut request = ModelRequest { history_name: "input", ..ModelRequest::default() };
     let mut dropped = Vec::new();
     if let Some(input) = fields.take("input") {
-        let folded = history::fold(input)?;
+        let folded = history::fold(input, foreign)?;
         request.history = entries(&folded.input)?;
         dropped.extend(folded.dropped);
     }

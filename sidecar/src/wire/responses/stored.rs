@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use decision::problem::Problem;
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use super::history::TOLD;
 use crate::ids;
@@ -44,15 +44,41 @@ pub struct Kept {
     pub output: String,
     /// Ids of those items that no other answer can have.
     pub item_ids: Vec<String>,
+    /// The response object as its caller got it, without its items, as JSON.
+    pub envelope: String,
+    /// Items that the caller got in another form, by their place: a JSON object, if there are any.
+    pub shown: Option<String>,
 }
 
 impl Kept {
-    /// An answer of these items.
-    pub fn new<'a>(id: String, items: impl Iterator<Item = &'a [u8]>) -> Self {
-        let items: Vec<_> = items.map(String::from_utf8_lossy).collect();
+    /// An answer of these items, each with the form in which it was shown if that is another.
+    pub fn new<'a>(
+        id: String,
+        envelope: &Map<String, Value>,
+        items: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Self {
+        let mut shown = vec![b'{'];
+        let keep = |(place, (item, told)): (usize, (&'a [u8], Option<&'a [u8]>))| {
+            if let Some(told) = told {
+                push_name(&mut shown, &place.to_string());
+                shown.extend_from_slice(told);
+            }
+            String::from_utf8_lossy(item)
+        };
+        let items: Vec<_> = items.enumerate().map(keep).collect();
+        shown.push(b'}');
+        let shown = Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != "{}");
+        let envelope = envelope.iter().filter(|(name, _)| *name != "output");
+        let mut object = vec![b'{'];
+        for (name, value) in envelope {
+            push_name(&mut object, name);
+            push_json(&mut object, value);
+        }
+        object.push(b'}');
+        let envelope = String::from_utf8_lossy(&object).into_owned();
         let id_of = |item: &Cow<'_, str>| Some(serde_json::from_str::<Reference<'_>>(item).ok()?.id?.into_owned());
         let item_ids = items.iter().filter_map(id_of).filter(|id| is_ours(id)).collect();
-        Self { id, output: format!("[{}]", items.join(",")), item_ids }
+        Self { id, output: format!("[{}]", items.join(",")), item_ids, envelope, shown }
     }
 }
 
@@ -124,26 +150,34 @@ pub fn items_by_id(output: &str) -> BTreeMap<String, String> {
 }
 
 /// Puts the kept items in the place of their references, `history` (items without brackets) in front of all, and
-/// `previous` in the place of the answer that was named.
+/// `previous` in the place of the answer that was named. `None` if that would make the body longer than by `max_added`
+/// bytes: one item may be named a million times.
 pub fn expand(
     body: &[u8],
     history: &str,
     previous: Option<&str>,
     items: &BTreeMap<String, String>,
-) -> Result<Expanded, Problem> {
+    max_added: usize,
+) -> Result<Option<Expanded>, Problem> {
     let fields: Fields<'_> = serde_json::from_slice(body).map_err(super::not_an_object)?;
     let input = fields.get("input").map_or("[]", RawValue::get);
     let own = match serde_json::from_str::<Vec<&RawValue>>(input) {
         Ok(list) => {
-            let known = |item: &&RawValue| reference(item).and_then(|id| items.get(id.as_ref()));
-            let list: Vec<&str> =
-                list.iter().map(|item| known(item).map_or_else(|| item.get(), String::as_str)).collect();
-            list.join(",")
+            let mut added = history.len();
+            let mut parts = Vec::with_capacity(list.len());
+            for item in list {
+                let known = reference(item).and_then(|id| items.get(id.as_ref()));
+                added = added.saturating_add(known.map_or(0, String::len));
+                if added > max_added {
+                    return Ok(None);
+                }
+                parts.push(known.map_or_else(|| item.get(), String::as_str));
+            }
+            parts.join(",")
         }
         Err(_) => entries(input).into_owned(),
     };
     let between = if history.is_empty() || own.is_empty() { "" } else { "," };
-    let full = ["[", history, between, &own, "]"].concat();
     let mut body = vec![b'{'];
     for (name, value) in &fields.0 {
         match &**name {
@@ -161,9 +195,10 @@ pub fn expand(
         }
     }
     push_name(&mut body, "input");
-    body.extend_from_slice(full.as_bytes());
-    body.push(b'}');
-    Ok(Expanded { body, input: format!("[{own}]") })
+    for part in ["[", history, between, &own, "]}"] {
+        body.extend_from_slice(part.as_bytes());
+    }
+    Ok(Some(Expanded { body, input: format!("[{own}]") }))
 }
 
 #[cfg(test)]
@@ -195,7 +230,7 @@ mod tests {
     fn the_history_stands_in_front_and_each_item_in_the_place_of_its_reference() {
         let items = BTreeMap::from([(OURS.to_owned(), r#"{"type":"message","id":"msg_otr1"}"#.to_owned())]);
         let body = br#"{"model": "m", "previous_response_id":"resp_otr1","input":[ {"id":"msg_otr1"}, {"role" : "user"}], "x": 1.0}"#;
-        let expanded = expand(body, r#"{"role":"user","content":"before"}"#, None, &items).unwrap();
+        let expanded = expand(body, r#"{"role":"user","content":"before"}"#, None, &items, 100).unwrap().unwrap();
         assert_eq!(
             String::from_utf8(expanded.body).unwrap(),
             r#"{"model":"m","x":1.0,"input":[{"role":"user","content":"before"},{"type":"message","id":"msg_otr1"},{"role" : "user"}]}"#
@@ -204,11 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn an_item_named_often_does_not_grow_the_body_beyond_its_limit() {
+        // A provider's item in an answer of ours, so that no count of our own ids bounds it.
+        let items = BTreeMap::from([("rs_1".to_owned(), format!(r#"{{"id":"rs_1","text":"{}"}}"#, "x".repeat(1000)))]);
+        let named = |times: usize| format!(r#"{{"input":[{}]}}"#, vec![r#"{"id":"rs_1"}"#; times].join(","));
+        let expanded = |times| expand(named(times).as_bytes(), "", None, &items, 10_000).unwrap();
+        assert!(expanded(9).is_some_and(|expanded| expanded.body.len() > 9_000));
+        assert!(expanded(10).is_none());
+        assert!(expanded(100_000).is_none());
+    }
+
+    #[test]
     fn a_text_is_one_message_and_a_providers_answer_is_named_on() {
-        let expanded =
-            expand(br#"{"previous_response_id":"resp_otr1","input":"hi"}"#, "", Some("resp_9"), &BTreeMap::new());
+        let body = br#"{"previous_response_id":"resp_otr1","input":"hi"}"#;
+        let expanded = expand(body, "", Some("resp_9"), &BTreeMap::new(), 0).unwrap().unwrap();
         assert_eq!(
-            String::from_utf8(expanded.unwrap().body).unwrap(),
+            String::from_utf8(expanded.body).unwrap(),
             r#"{"previous_response_id":"resp_9","input":[{"role":"user","content":"hi"}]}"#
         );
         assert_eq!(entries("null"), "");

@@ -47,7 +47,14 @@ impl ToolWords for Words {
 
 /// Reads the tools of a caller's request.
 pub(super) fn read<'a>(fields: &mut Fields<'a>, run: &Run) -> Result<Tools<'a>, Problem> {
-    Tools::read(fields, run, |tool| tool.get("name").and_then(Value::as_str).map(str::to_owned), choose)
+    Tools::read(fields, run, names_of, choose)
+}
+
+/// A tool's own name, and those of the functions that stand in it, as in a namespace.
+fn names_of(tool: &Value) -> Vec<String> {
+    let inside = tool.get("tools").and_then(Value::as_array).into_iter().flatten();
+    let name = |tool: &Value| tool.get("name").and_then(Value::as_str).map(str::to_owned);
+    std::iter::once(tool).chain(inside).filter_map(name).collect()
 }
 
 fn choose(asked: Value, named: Named<'_>) -> Choices {

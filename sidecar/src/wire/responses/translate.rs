@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 use self::items::ItemReader;
 use super::history;
 use super::tools::is_claimed;
-use crate::wire::conversation::{Choice, Conversation, Function};
+use crate::wire::conversation::{AnswerSchema, Choice, Conversation, Function};
 use crate::wire::json::{Fields, take_count, take_number, take_text};
-use crate::wire::model_request::GATEWAY_FIELDS;
+use crate::wire::model_request::{Foreign, GATEWAY_FIELDS};
 use crate::wire::tools::{schema_or_empty, take_own};
 
 /// Members that mean nothing outside this wire, nothing that shows, or that the answer repeats.
@@ -66,7 +66,8 @@ fn refuse_prompt(body: &Map<String, Value>) -> Result<(), Problem> {
 
 fn read_input(input: Option<&RawValue>, conversation: &mut Conversation) -> Result<(), Problem> {
     let wrong = || Problem::invalid("`input` is missing, or neither text nor a list").with_param("input");
-    let folded = history::fold(input.ok_or_else(wrong)?)?;
+    // A provider's own is told with the rest of what this wire alone knows.
+    let folded = history::fold(input.ok_or_else(wrong)?, Foreign::Stays)?;
     let mut reader = ItemReader::default();
     match serde_json::from_str(&folded.input) {
         Ok(Value::String(text)) => reader.user_text(text),
@@ -197,7 +198,7 @@ fn read_format(body: &mut Map<String, Value>, conversation: &mut Conversation) {
     let Some(Value::Object(mut text)) = body.remove("text") else { return };
     if let Some(Value::Object(mut format)) = text.remove("format") {
         match (super::word(&format, "type"), format.contains_key("schema")) {
-            (Some("json_schema"), true) => conversation.answer_schema = format.remove("schema"),
+            (Some("json_schema"), true) => conversation.answer_schema = AnswerSchema::take(&mut format),
             (Some("text"), _) => {}
             (kind, _) => {
                 conversation.dropped.insert(format!("text.format={}", kind.unwrap_or_default()));

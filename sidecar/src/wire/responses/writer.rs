@@ -49,6 +49,8 @@ pub struct ResponsesWriter {
     opened: bool,
     /// The whole answer, once it is complete.
     body: Vec<u8>,
+    /// The last response object, without its items.
+    closed: Option<Map<String, Value>>,
 }
 
 impl ResponsesWriter {
@@ -68,6 +70,7 @@ impl ResponsesWriter {
             show_reasoning,
             opened: false,
             body: Vec::new(),
+            closed: None,
         }
     }
 
@@ -125,6 +128,7 @@ impl ResponsesWriter {
         } else {
             self.body = response_json(&response, &self.output);
         }
+        self.closed = Some(response);
     }
 
     /// The end by an error: the error event that SDKs raise, then the response that failed.
@@ -152,11 +156,15 @@ impl ResponsesWriter {
         if self.events.is_streamed() { self.events.take() } else { std::mem::take(&mut self.body).into() }
     }
 
-    /// The answer for who keeps it; `None` if nobody does.
+    /// The answer for who keeps it; `None` if nobody does, or if it has no regular end.
     pub fn kept(&self) -> Option<Kept> {
-        let items = self.output.iter().enumerate();
-        let items = items.filter_map(|(index, item)| self.full.get(&index).or(item.as_ref()).map(Vec::as_slice));
-        self.answer.is_kept().then(|| Kept::new(self.answer.id().to_owned(), items))
+        let envelope = self.closed.as_ref().filter(|_| self.answer.is_kept())?;
+        let form = |(index, item)| match self.full.get(&index) {
+            Some(full) => (full.as_slice(), Some(item)),
+            None => (item, None),
+        };
+        let items = self.output.iter().enumerate().filter_map(|(index, item)| Some((index, item.as_deref()?)));
+        Some(Kept::new(self.answer.id().to_owned(), envelope, items.map(form)))
     }
 
     fn open(&mut self, raw: Option<Map<String, Value>>) {

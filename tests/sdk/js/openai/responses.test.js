@@ -72,3 +72,19 @@ test("errors are the SDK's own", async () => {
 test("a model that breaks off ends the stream with an error", async () => {
   await assert.rejects(client.responses.stream(question("cut")).finalResponse(), OpenAI.APIError);
 });
+
+test("a kept answer is retrieved, listed and deleted", async () => {
+  const first = await client.responses.create(question("code-once"));
+  checkTurn(await client.responses.retrieve(first.id));
+  const next = { input: "What was it again?", previous_response_id: first.id };
+  const second = await client.responses.create(question("code-once", next));
+  const items = [];
+  for await (const item of client.responses.inputItems.list(second.id, { order: "asc", limit: 2 })) {
+    items.push(item.type);
+  }
+  assert.deepEqual(items, ["message", "message", "code_interpreter_call", "message", "message"]);
+  await client.responses.delete(first.id);
+  await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
+  await assert.rejects(client.responses.delete(first.id), OpenAI.NotFoundError);
+  await assert.rejects(client.responses.retrieve(second.id, { stream: true }), OpenAI.BadRequestError);
+});

@@ -83,7 +83,8 @@ def test_raw_events_come_in_order_and_the_code_arrives_in_fragments(client, mode
 
 
 @pytest.mark.skipif(IS_OLD, reason="the old SDK's types know too few blocks to be strict about")
-@pytest.mark.parametrize("model", [*MODELS, "claude--native"])
+# With a call that fails, an end by the token limit, and calls beside each other.
+@pytest.mark.parametrize("model", [*MODELS, "claude--native", "bad-arguments", "length", "side-by-side"])
 def test_strict_validation_accepts_every_answer(strict_client, model):
     strict_client.messages.create(**question(model))
     for _ in strict_client.messages.create(**question(model, stream=True)):

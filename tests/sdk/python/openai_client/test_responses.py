@@ -71,7 +71,18 @@ def test_raw_events_come_in_order_and_the_code_arrives_in_fragments(client, mode
     assert states == ["in_progress", "done", "interpreting", "completed"]
 
 
-@pytest.mark.parametrize("model", [*MODELS, "gpt--native-items", "thinking", "responses--thinking", "code-fails"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *MODELS,
+        "gpt--native-items",
+        "thinking",
+        "responses--thinking",
+        "code-fails",
+        "bad-arguments",
+        "length",
+    ],
+)
 def test_strict_validation_accepts_every_answer(strict_client, model):
     for include in (OUTPUTS, []):
         asked = question(model, include=include, reasoning={"summary": "auto"})
@@ -129,3 +140,40 @@ def test_errors_are_the_sdks_own(client):
 def test_a_model_that_breaks_off_ends_the_stream_with_an_error(client, model):
     with pytest.raises(openai.APIError), client.responses.stream(**question(model)) as stream:
         stream.get_final_response()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_kept_answer_is_retrieved_listed_and_deleted(strict_client, model):
+    first = strict_client.responses.create(**question(model))
+    again = strict_client.responses.retrieve(first.id)
+    check_turn(again)
+    assert again.to_dict() == first.to_dict()
+    second = strict_client.responses.create(
+        **question(model, input="What was it again?", previous_response_id=first.id)
+    )
+    items = list(strict_client.responses.input_items.list(second.id, order="asc", limit=2))
+    assert [item.type for item in items] == ["message", "message", "code_interpreter_call", "message", "message"]
+    assert items[0].content[0].text == "Add up the numbers to 100."
+    assert items[-1].content[0].text == "What was it again?"
+    assert len({item.id for item in items}) == len(items)
+    strict_client.responses.delete(first.id)
+    for gone in (
+        lambda: strict_client.responses.retrieve(first.id),
+        lambda: strict_client.responses.delete(first.id),
+        lambda: strict_client.responses.input_items.list(first.id),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            gone()
+    assert strict_client.responses.retrieve(second.id).output_text == "I remember 5050."
+
+
+def test_what_a_kept_answer_cannot_do_is_said(client):
+    kept = client.responses.create(**question("code-once", include=[]))
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.retrieve(kept.id, stream=True)
+    assert refused.value.param == "stream"
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.retrieve(kept.id, include=OUTPUTS)
+    assert refused.value.param == "include"
+    with pytest.raises(openai.BadRequestError):
+        client.responses.cancel(kept.id)

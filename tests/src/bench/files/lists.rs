@@ -41,52 +41,65 @@ pub(super) async fn run(rows: u32) -> Fallible<Value> {
     Ok(figures.into())
 }
 
-/// A sidecar with files in its database, and none in its store.
-pub(super) struct Sidecar {
+/// A sidecar's folder before it runs, with its database made.
+pub(super) struct Prepared {
+    folder: PathBuf,
     /// Its data folder.
     pub(super) data: PathBuf,
     config: PathBuf,
+    url: String,
+}
+
+/// A sidecar that runs.
+pub(super) struct Sidecar {
+    data: PathBuf,
     rows: u32,
     _process: Part,
 }
 
-impl Sidecar {
-    pub(super) async fn start(folder: &Path, name: &str, rows: u32, database: &str) -> Fallible<Self> {
+impl Prepared {
+    /// `sweep_seconds`: between two sweeps, 0 for none.
+    pub(super) fn new(folder: &Path, name: &str, database: &str, sweep_seconds: u64) -> Fallible<Self> {
         let folder = folder.join(name);
         std::fs::create_dir(&folder)?;
         let data = folder.join("data");
         let url = if database == "sqlite" { "sqlite".to_owned() } else { Postgres::shared()?.database()? };
-        let config = write_config(&folder, &data, &url)?;
+        let config = write_config(&folder, &data, &url, sweep_seconds)?;
         command("migrate", &config)?
             .stdout(Stdio::null())
             .status()?
             .success()
             .then_some(())
             .ok_or("`otari-sidecar migrate` failed")?;
-        if rows > 0 {
-            fill(&data, &url, rows)?;
-        }
-        let process = Part::start("sidecar", command("serve", &config)?, &folder)?;
-        let socket = data.join("sidecar.sock");
-        let ready = async || Call::get("/healthz").send(Target::Unix(socket.clone())).await.is_ok();
-        if !eventually(Duration::from_secs(30), ready).await {
-            return Err(format!("a sidecar does not come up:\n{}", process.log()).into());
-        }
-        Ok(Self { data, config, rows, _process: process })
-    }
-
-    pub(super) async fn client(&self) -> Fallible<Connection> {
-        Ok(Connection::open(Target::Unix(self.data.join("sidecar.sock"))).await?)
-    }
-
-    /// A command of the sidecar's with the same config.
-    pub(super) fn command(&self, name: &str) -> Fallible<Command> {
-        command(name, &self.config)
+        Ok(Self { folder, data, config, url })
     }
 
     /// Runs statements in its SQLite database.
     pub(super) fn sql(&self, statements: &str) -> Fallible<()> {
         sqlite(&self.data, statements)
+    }
+
+    pub(super) async fn serve(self, rows: u32) -> Fallible<Sidecar> {
+        let process = Part::start("sidecar", command("serve", &self.config)?, &self.folder)?;
+        let socket = self.data.join("sidecar.sock");
+        let ready = async || Call::get("/healthz").send(Target::Unix(socket.clone())).await.is_ok();
+        if !eventually(Duration::from_secs(30), ready).await {
+            return Err(format!("a sidecar does not come up:\n{}", process.log()).into());
+        }
+        Ok(Sidecar { data: self.data, rows, _process: process })
+    }
+}
+
+impl Sidecar {
+    /// One with `rows` files in its database, and none in its store.
+    async fn start(folder: &Path, name: &str, rows: u32, database: &str) -> Fallible<Self> {
+        let prepared = Prepared::new(folder, name, database, 0)?;
+        fill(&prepared.data, &prepared.url, rows)?;
+        prepared.serve(rows).await
+    }
+
+    pub(super) async fn client(&self) -> Fallible<Connection> {
+        Ok(Connection::open(Target::Unix(self.data.join("sidecar.sock"))).await?)
     }
 
     /// Seconds for a file somewhere among them.
@@ -106,12 +119,12 @@ pub(super) fn of_envoy(call: Call) -> Call {
     call.header("x-otari-hop", HOP_SECRET)
 }
 
-fn write_config(folder: &Path, data: &Path, url: &str) -> Fallible<PathBuf> {
+fn write_config(folder: &Path, data: &Path, url: &str, sweep_seconds: u64) -> Fallible<PathBuf> {
     let config = folder.join("otari.yaml");
     let text = format!(
         "data_dir: {}\ndatabase_url: \"{url}\"\nidentity: {{mode: none}}\nhop_secret_env: BENCH_HOP_SECRET\n\
          log: {{level: warn}}\nsandbox: {{backend: none}}\nmodel_url: \"http://127.0.0.1:1\"\n\
-         files: {{sweep_interval_sec: 0, workspace_max_files: 10000000}}\n\
+         files: {{sweep_interval_sec: {sweep_seconds}, workspace_max_files: 10000000}}\n\
          providers: {{local: {{type: openai_compatible, base_url: \"http://127.0.0.1:1\"}}}}\n\
          models: [{{match: \"*\", provider: local}}]\n",
         data.display()

@@ -1,18 +1,19 @@
-//! The sweep over very many expired files with their blobs, and what uploads notice of it.
+//! The sweep of a sidecar over very many expired files with their blobs, and what uploads to it notice of that.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::lists::{Sidecar, of_envoy};
+use super::lists::{Prepared, Sidecar, of_envoy};
 use super::{hundredth, seconds};
 use crate::stack::Fallible;
 
 /// How long uploads are measured alone.
 const ALONE: Duration = Duration::from_secs(6);
+/// The sidecar's first sweep comes so long after its start.
+const SWEEP: Duration = Duration::from_secs(15);
 /// Clients that upload, one file after the other.
 const CLIENTS: usize = 4;
 /// Bytes of each upload.
@@ -24,23 +25,22 @@ const SPREAD: u64 = 2_654_435_761;
 
 pub(super) async fn run(rows: u32) -> Fallible<Value> {
     let folder = tempfile::tempdir()?;
-    let sidecar = Sidecar::start(folder.path(), "sweep", 0, "sqlite").await?;
-    make_blobs(&sidecar.data, rows)?;
-    sidecar.sql(&expired_rows(rows))?;
+    let prepared = Prepared::new(folder.path(), "sweep", "sqlite", SWEEP.as_secs())?;
+    make_blobs(&prepared.data, rows)?;
+    prepared.sql(&expired_rows(rows))?;
+    let sidecar = prepared.serve(0).await?;
+    let sweep = Instant::now() + SWEEP;
     let before = uploads(&sidecar, async { tokio::time::sleep(ALONE).await }).await?;
+    tokio::time::sleep_until(sweep.into()).await;
     let began = Instant::now();
-    let mut sweep = sidecar.command("sweep")?.stdout(Stdio::null()).spawn()?;
     let ended = async {
-        while let Ok(None) = sweep.try_wait() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        while !has_swept(&sidecar).await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     let during = uploads(&sidecar, ended).await?;
     let time = seconds(began.elapsed());
     let after = uploads(&sidecar, async { tokio::time::sleep(ALONE).await }).await?;
-    if !sweep.wait()?.success() {
-        return Err("`otari-sidecar sweep` failed".into());
-    }
     let alone = f64::midpoint(before, after);
     Ok(json!({
         "rows": rows,
@@ -49,6 +49,13 @@ pub(super) async fn run(rows: u32) -> Fallible<Value> {
         "uploads_per_s_during": during.round(),
         "uploads_ratio": hundredth(during / alone),
     }))
+}
+
+/// Whether a sweep has ended.
+async fn has_swept(sidecar: &Sidecar) -> bool {
+    let Ok(mut client) = sidecar.client().await else { return false };
+    let answer = client.send(of_envoy(crate::client::Call::get("/otari/metrics"))).await;
+    answer.is_ok_and(|answer| answer.text().lines().any(|line| line.starts_with("sidecar_sweeps_total")))
 }
 
 /// Uploads a second, until `end` is ready.

@@ -73,16 +73,16 @@ def serve():
         size = int.from_bytes(read(4), "big")
         call = int.from_bytes(read(8), "big")
         work, *texts = fields(read(size - 8))
-        figures, edited = [], ""
+        result, figures, told = 0, [], ""
         if work == "python":
             count += 1
             result, figures = cell(count, *texts)
         elif work == "bash":
-            result = shell(*texts)
+            told = shell(texts)
         else:
-            result, edited = edit(work, *texts)
+            result, told = edit(work, *texts)
         figures = ",".join('"%s"' % name for name in figures)
-        send('{"id":%d,"return_code":%d,"figures":[%s]%s}' % (call, result, figures, edited))
+        send('{"id":%d,"return_code":%d,"figures":[%s]%s}' % (call, result, figures, told))
 
 
 start(*sys.argv[1:])

@@ -153,3 +153,26 @@ fn an_empty_word_in_every_chunk_cuts_no_call_and_ends_nothing_by_itself() {
     reader.closed(&mut events);
     assert!(!events.iter().any(|event| matches!(event, TurnEvent::Ended(_))), "it broke off: {events:?}");
 }
+
+#[test]
+fn content_in_parts_is_text_and_thoughts() {
+    let thinking =
+        json!([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "a"}]);
+    let chunks = [
+        json!({"choices": [{"delta": {"content": thinking}}]}),
+        json!({"choices": [{"delta": {"content": "b"}}]}),
+        json!({"choices": [{"delta": {"content": []}}]}),
+        json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+    ];
+    let (events, failed) = read(chunks.into_iter());
+    assert_eq!(failed, None);
+    let told: Vec<String> = events
+        .into_iter()
+        .filter_map(|event| match event {
+            TurnEvent::Block(BlockEvent::Delta(Delta::Text(text), _)) => Some(text),
+            TurnEvent::Block(BlockEvent::Delta(Delta::Reasoning(text), _)) => Some(format!("({text})")),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, ["(hm)", "a", "b"]);
+}

@@ -14,7 +14,7 @@ const BETWEEN_TEXTS: &str = "\n\n";
 /// Reads messages; gathers the system's, and remembers what it had to leave out.
 #[derive(Debug, Default)]
 pub(super) struct ContentReader {
-    /// Texts of the system and of the developer, which are one; other wires know no place for them in the middle.
+    /// Texts of the system and of the developer, which are one, from before the conversation began.
     pub(super) system: Vec<String>,
     pub(super) dropped: BTreeSet<String>,
 }
@@ -33,8 +33,15 @@ impl ContentReader {
             let content = message.remove("content").unwrap_or_default();
             let content_param = format!("{param}.content");
             match take_text(&mut message, "role").as_deref() {
-                Some("system" | "developer") => self.system.extend(full(only_text(content, &content_param)?)),
-                Some("user") => out.push(Message::User(self.user(content, &content_param)?)),
+                Some("system" | "developer") => {
+                    let text = full(only_text(content, &content_param)?);
+                    if out.is_empty() {
+                        self.system.extend(text);
+                    } else {
+                        out.extend(text.into_iter().map(Message::System));
+                    }
+                }
+                Some("user") => out.push(Message::User(user(content, &content_param)?)),
                 Some("assistant") => out.push(self.assistant(message, content, &param)?),
                 Some("tool") => {
                     let Some(call_id) = take_text(&mut message, "tool_call_id") else {
@@ -51,56 +58,6 @@ impl ContentReader {
             }
         }
         Ok(out)
-    }
-
-    fn user(&mut self, content: Value, param: &str) -> Result<Vec<Part>, Problem> {
-        let parts = match content {
-            Value::String(text) => return Ok(vec![Part::Text(text)]),
-            Value::Array(parts) => parts,
-            _ => return Err(Problem::invalid(format!("`{param}` is neither text nor a list")).with_param(param)),
-        };
-        let part = |(position, part): (usize, Value)| self.part(part, &format!("{param}[{position}]"));
-        parts.into_iter().enumerate().map(part).collect()
-    }
-
-    fn part(&mut self, part: Value, param: &str) -> Result<Part, Problem> {
-        let mut part = as_map(part, param)?;
-        let kind = take_text(&mut part, "type").unwrap_or_default();
-        match kind.as_str() {
-            "text" => Ok(Part::Text(take_text(&mut part, "text").unwrap_or_default())),
-            "image_url" => {
-                let mut image = as_map(part.remove("image_url").unwrap_or_default(), &format!("{param}.image_url"))?;
-                if image.get("detail").and_then(Value::as_str).is_some_and(|detail| detail != "auto") {
-                    self.dropped.insert("image_url.detail".to_owned());
-                }
-                let url = take_text(&mut image, "url").unwrap_or_default();
-                let is_data = url.starts_with("data:image/") && url.contains(";base64,");
-                if is_data || url.starts_with("https://") || url.starts_with("http://") {
-                    return Ok(Part::Image(url));
-                }
-                let param = format!("{param}.image_url.url");
-                let message = format!("`{param}` must be an https URL or a base64 `data:image/` URL");
-                Err(Problem::invalid(message).with_param(param))
-            }
-            "file" => {
-                let mut file = as_map(part.remove("file").unwrap_or_default(), &format!("{param}.file"))?;
-                let data =
-                    take_text(&mut file, "file_data").filter(|data| data.starts_with("data:application/pdf;base64,"));
-                let name = take_text(&mut file, "filename").unwrap_or_else(|| "document.pdf".to_owned());
-                data.map(|data| Part::Pdf { name, data }).ok_or_else(|| {
-                    let param = format!("{param}.file");
-                    let message = format!(
-                        "`{param}` cannot be carried to this model, which takes a PDF as \
-                         `file_data: data:application/pdf;base64,…` and other files as text"
-                    );
-                    Problem::invalid(message).with_param(param)
-                })
-            }
-            kind => {
-                let message = format!("`{param}.type` is `{kind}`, which cannot be carried to this model");
-                Err(Problem::invalid(message).with_param(format!("{param}.type")))
-            }
-        }
     }
 
     fn assistant(&mut self, mut message: Map<String, Value>, content: Value, param: &str) -> Result<Message, Problem> {
@@ -121,6 +78,54 @@ impl ContentReader {
             }
         }
         Ok(Message::Assistant { text: texts.join(BETWEEN_TEXTS), calls })
+    }
+}
+
+fn user(content: Value, param: &str) -> Result<Vec<Part>, Problem> {
+    let parts = match content {
+        Value::String(text) => return Ok(vec![Part::Text(text)]),
+        Value::Array(parts) => parts,
+        _ => return Err(Problem::invalid(format!("`{param}` is neither text nor a list")).with_param(param)),
+    };
+    let part = |(position, one): (usize, Value)| part(one, &format!("{param}[{position}]"));
+    parts.into_iter().enumerate().map(part).collect()
+}
+
+fn part(part: Value, param: &str) -> Result<Part, Problem> {
+    let mut part = as_map(part, param)?;
+    let kind = take_text(&mut part, "type").unwrap_or_default();
+    match kind.as_str() {
+        "text" => Ok(Part::Text(take_text(&mut part, "text").unwrap_or_default())),
+        "image_url" => {
+            let mut image = as_map(part.remove("image_url").unwrap_or_default(), &format!("{param}.image_url"))?;
+            let detail = take_text(&mut image, "detail");
+            let url = take_text(&mut image, "url").unwrap_or_default();
+            let is_data = url.starts_with("data:image/") && url.contains(";base64,");
+            if is_data || url.starts_with("https://") || url.starts_with("http://") {
+                return Ok(Part::Image { url, detail });
+            }
+            let param = format!("{param}.image_url.url");
+            let message = format!("`{param}` must be an https URL or a base64 `data:image/` URL");
+            Err(Problem::invalid(message).with_param(param))
+        }
+        "file" => {
+            let mut file = as_map(part.remove("file").unwrap_or_default(), &format!("{param}.file"))?;
+            let data =
+                take_text(&mut file, "file_data").filter(|data| data.starts_with("data:application/pdf;base64,"));
+            let name = take_text(&mut file, "filename").unwrap_or_else(|| "document.pdf".to_owned());
+            data.map(|data| Part::Pdf { name, data }).ok_or_else(|| {
+                let param = format!("{param}.file");
+                let message = format!(
+                    "`{param}` cannot be carried to this model, which takes a PDF as \
+                     `file_data: data:application/pdf;base64,…` and other files as text"
+                );
+                Problem::invalid(message).with_param(param)
+            })
+        }
+        kind => {
+            let message = format!("`{param}.type` is `{kind}`, which cannot be carried to this model");
+            Err(Problem::invalid(message).with_param(format!("{param}.type")))
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use expect_test::{Expect, expect};
 use serde_json::json;
 
 use super::*;
-use crate::wire::messages;
 use crate::wire::model_request::TurnKind;
+use crate::wire::{chat_completions, messages, responses};
 
 fn run(position: usize) -> Run {
     let declaration = ToolDeclaration {
@@ -85,7 +85,7 @@ fn people_and_the_system_say_text_pictures_and_documents() {
             max_tokens: 8192
             system: "Be brief.\n\nBe kind."
             messages[] {"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"},{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBE"},"title":"a.pdf"}]}
-            dropped: image_url.detail, messages.name"#]],
+            dropped: image.detail, messages.name, place of a system message"#]],
     );
 }
 
@@ -235,4 +235,29 @@ fn what_another_wire_cannot_say_is_refused_by_name() {
     assert_eq!(message(json!({"role": "tool", "content": "x"})), "messages[0].tool_call_id");
     assert_eq!(message(json!({"role": "user", "content": 1})), "messages[0].content");
     assert_eq!(message(json!("hi")), "messages[0]");
+}
+
+#[test]
+fn the_form_of_an_answer_is_carried_between_both_openai_wires_as_it_is() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    for form in [
+        json!({"name": "weather", "description": "What it is like.", "schema": schema, "strict": true}),
+        json!({"name": "weather", "schema": schema, "strict": false}),
+        json!({"name": "weather", "schema": schema}),
+    ] {
+        let mut flat = json!({"type": "json_schema"});
+        flat.as_object_mut().expect("an object").extend(form.as_object().expect("an object").clone());
+        let nested = json!({"type": "json_schema", "json_schema": form});
+        let (request, run) = complete(json!({"model": "m", "response_format": nested}));
+        let conversation = parse(request.to_string().as_bytes(), &run).expect("a request");
+        let sent = responses::emit(conversation, &run, None).request.body(TurnKind::First);
+        let sent: Value = serde_json::from_slice(&sent).expect("JSON");
+        assert_eq!(sent["text"]["format"], flat);
+        let request =
+            json!({"model": "m", "input": "a", "text": {"format": flat}, "tools": [{"type": "code_interpreter"}]});
+        let conversation = responses::parse(request.to_string().as_bytes(), &run).expect("a request");
+        let sent = chat_completions::emit(conversation, &run, None).request.body(TurnKind::First);
+        let sent: Value = serde_json::from_slice(&sent).expect("JSON");
+        assert_eq!(sent["response_format"], nested);
+    }
 }

@@ -83,8 +83,10 @@ fn the_reason_is_always_a_word_of_this_wire() {
 
 #[test]
 fn usage_of_another_wire_counts_the_cache_in() {
-    let usage = Usage { input: 10, cache_read: 4, cache_write: 2, output: 5, raw: None };
-    let expected = json!({"prompt_tokens": 16, "completion_tokens": 5, "total_tokens": 21,
+    let usage = Usage { input: 10, cache_read: 4, cache_write: 2, output: 5, reasoning: 0, raw: None };
+    let mut expected = json!({"prompt_tokens": 16, "completion_tokens": 5, "total_tokens": 21,
         "prompt_tokens_details": {"cached_tokens": 4}});
-    assert_eq!(Value::from(usage_object(usage)), expected);
+    assert_eq!(Value::from(usage_object(usage.clone())), expected);
+    expected["completion_tokens_details"] = json!({"reasoning_tokens": 3});
+    assert_eq!(Value::from(usage_object(Usage { reasoning: 3, ..usage })), expected);
 }

@@ -57,3 +57,20 @@ fn the_hint_stands_before_the_system_text_and_the_providers_name_is_used() {
     assert_eq!(first["system"], "When to use the tools of this gateway:\n- code_execution: sums\n\nBe brief.");
     assert_eq!((&first["model"], &first["max_tokens"]), (&json!("upstream"), &json!(DEFAULT_MAX_TOKENS)));
 }
+
+#[test]
+fn ids_of_calls_are_written_as_this_wire_takes_them_and_stay_pairs() {
+    let long = "functions.lookup:0";
+    let fitting = "call_1-a";
+    for id in [long, fitting, ""] {
+        let call = Call { id: id.to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() };
+        let result = Message::Result { call_id: id.to_owned(), text: "r".to_owned() };
+        let messages = vec![Message::Assistant { text: String::new(), calls: vec![call] }, result];
+        let turns = turns(messages);
+        let written = turns[0].1[0]["id"].as_str().expect("an id").to_owned();
+        assert_eq!(turns[1].1[0]["tool_use_id"], written);
+        assert!(!written.is_empty() && written.chars().all(|one| one.is_ascii_alphanumeric() || "_-".contains(one)));
+        assert_eq!(written == id, id == fitting, "{written}");
+    }
+    assert_ne!(id_of_call("a.b"), id_of_call("a:b"));
+}

@@ -5,13 +5,13 @@ use super::*;
 /// F-numbers: the acceptance list of the reference gateway.
 fn folded(messages: &Value) -> Value {
     let messages = serde_json::value::to_raw_value(messages).expect("JSON");
-    serde_json::from_str(&fold(&messages)).expect("JSON")
+    serde_json::from_str(&fold(&messages, Foreign::Stays)).expect("JSON")
 }
 
 /// Nothing is changed, not even a blank.
 fn check_untouched(messages: &str) {
     let messages = RawValue::from_string(messages.to_owned()).expect("JSON");
-    assert!(matches!(fold(&messages), Cow::Borrowed(same) if same == messages.get()));
+    assert!(matches!(fold(&messages, Foreign::Stays), Cow::Borrowed(same) if same == messages.get()));
 }
 
 fn call(id: &str, code: &str) -> Value {
@@ -184,7 +184,7 @@ fn everything_else_keeps_its_bytes() {
     )
     .expect("JSON");
     expect_test::expect![[r#"[{"n": 1.50, "content" : "\u00e9" },{"content": [{"type":"text", "text":"\u00e9", "n": 18446744073709551616},{"type":"text","text":"I ran code in the sandbox."}], "role" : "assistant" }]"#]]
-        .assert_eq(&fold(&messages));
+        .assert_eq(&fold(&messages, Foreign::Stays));
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn run(claimed: &[u32], hint: Option<&str>) -> Run {
 
 /// The three bodies, with the tool's definition cut to its name.
 fn bodies(body: &str, run: &Run) -> String {
-    let prepared = edit(body.as_bytes(), run, None).expect("a request");
+    let prepared = edit(body.as_bytes(), run, None, Foreign::Stays).expect("a request");
     let ours: Vec<(String, String)> = prepared
         .functions
         .definitions()
@@ -43,6 +43,24 @@ fn bodies(body: &str, run: &Run) -> String {
 
 fn check(body: &str, run: &Run, expected: Expect) {
     expected.assert_eq(&bodies(body, run));
+}
+
+#[test]
+fn a_tool_that_code_may_call_is_left_to_the_model() {
+    let body = |callers: &str| {
+        format!(
+            r#"{{"messages":[],"tools":[{{"type":"code_execution_20260120","name":"code_execution"}},
+                {{"name":"crm","input_schema":{{"type":"object"}},"allowed_callers":{callers}}},{{"name": "raw" }}]}}"#
+        )
+    };
+    let sent = |callers: &str| edit(body(callers).as_bytes(), &run(&[0], None), None, Foreign::Stays);
+    let both = sent(r#"["direct","code_execution_20260120"]"#).expect("a request");
+    let first = String::from_utf8(both.request.body(TurnKind::First).to_vec()).expect("text");
+    assert!(first.contains(r#""allowed_callers":["direct"]"#) && first.contains(r#"{"name": "raw" }"#), "{first}");
+    assert_eq!(both.dropped, ["crm.allowed_callers"]);
+    assert!(sent(r#"["direct"]"#).expect("a request").dropped.is_empty());
+    let refused = sent(r#"["code_execution_20260120"]"#).expect_err("a problem");
+    assert_eq!(refused.param.as_deref(), Some("crm.allowed_callers"));
 }
 
 #[test]
@@ -134,14 +152,15 @@ fn minted_history_is_folded_and_the_rest_of_it_stays() {
         {"type":"server_tool_use","id":"otari_srvtoolu_1","name":"code_execution","input":{"code":"x"}},
         {"type":"code_execution_tool_result","tool_use_id":"otari_srvtoolu_1","content":{"stdout":"1"}},
         {"type":"thinking","thinking":"t","signature":"s"}]}]}"#;
-    let prepared = edit(body.as_bytes(), &run(&[], None), None).expect("a request");
+    let prepared = edit(body.as_bytes(), &run(&[], None), None, Foreign::Stays).expect("a request");
     expect![[r#"{"role":"assistant","content":[{"type":"text","text":"I ran this Python code:\n```python\nx\n```\nstdout:\n1"},{"type":"thinking","thinking":"t","signature":"s"}]}"#]]
         .assert_eq(std::str::from_utf8(&prepared.request.history).expect("text"));
 }
 
 #[test]
 fn the_upstream_name_is_sent_and_the_callers_is_remembered() {
-    let prepared = edit(br#"{"model":"alias","messages":[]}"#, &run(&[], None), Some("real")).expect("a request");
+    let prepared =
+        edit(br#"{"model":"alias","messages":[]}"#, &run(&[], None), Some("real"), Foreign::Stays).expect("a request");
     assert_eq!(prepared.model, "alias");
     assert!(prepared.request.body(TurnKind::First).starts_with(br#"{"model":"real","#));
 }
@@ -151,7 +170,7 @@ fn what_is_no_request_is_refused_by_name() {
     for (body, param) in
         [("[]", None), (r#"{"messages":1}"#, Some("messages")), (r#"{"messages":[],"tools":1}"#, Some("tools"))]
     {
-        let problem = edit(body.as_bytes(), &run(&[], None), None).expect_err("a problem");
+        let problem = edit(body.as_bytes(), &run(&[], None), None, Foreign::Stays).expect_err("a problem");
         assert_eq!(problem.param.as_deref(), param);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use decision::problem::Problem;
 use serde_json::{Map, Value};
 
-use super::super::history::recount;
+use super::super::history::recount_foreign;
 use super::take_text;
 use crate::wire::code_tool::ERROR_MARK;
 use crate::wire::conversation::{Call, Message, Part};
@@ -49,7 +49,7 @@ impl ContentReader {
             match take_text(&mut message, "role").as_deref() {
                 Some("user") => self.user(blocks, &param, &mut out)?,
                 Some("assistant") => out.push(self.assistant(blocks, &param, &mut server_calls)?),
-                Some("system") => out.push(Message::User(vec![Part::Text(only_text(blocks, &param)?)])),
+                Some("system") => out.push(Message::System(only_text(blocks, &param)?)),
                 _ => {
                     let message = format!("`{param}.role` must be user or assistant");
                     return Err(Problem::invalid(message).with_param(format!("{param}.role")));
@@ -127,7 +127,7 @@ impl ContentReader {
                 self.note_citations(&block);
                 parts.extend(take_text(&mut block, "text").filter(|text| !text.is_empty()).map(Part::Text));
             }
-            "image" => parts.push(Part::Image(image_url(&mut block, param)?)),
+            "image" => parts.push(Part::Image { url: image_url(&mut block, param)?, detail: None }),
             "document" => self.document(block, param, parts)?,
             "search_result" => {
                 let (title, source) = (take_text(&mut block, "title"), take_text(&mut block, "source"));
@@ -228,7 +228,9 @@ impl ContentReader {
                 _ if kind.ends_with("_tool_result") => {
                     let id = take_text(&mut block, "tool_use_id").unwrap_or_default();
                     let content = block.remove("content").unwrap_or_default();
-                    texts.push(recount_foreign(server_calls.remove(&id).as_ref(), &content));
+                    let call = server_calls.remove(&id).unwrap_or_default();
+                    let name = call.get("name").and_then(Value::as_str).unwrap_or_default();
+                    texts.push(recount_foreign(name, call.get("input"), Some(&content)));
                 }
                 _ => {
                     self.dropped.insert(format!("{kind} block"));
@@ -256,37 +258,6 @@ fn only_text(blocks: Vec<Value>, param: &str) -> Result<String, Problem> {
         texts.extend(take_text(&mut block, "text"));
     }
     Ok(texts.join(BETWEEN_TEXTS))
-}
-
-/// What another provider's tool was asked and gave.
-fn recount_foreign(call: Option<&Value>, content: &Value) -> String {
-    let name = call.and_then(|call| call.get("name")).and_then(Value::as_str).unwrap_or("a tool of the provider");
-    let input = call.and_then(|call| call.get("input"));
-    if name.ends_with("code_execution") {
-        return recount(input, content);
-    }
-    let input = input.map(Value::to_string).unwrap_or_default();
-    format!("I used {name} with {input}.\nresult:\n{}", readable(content))
-}
-
-/// A result without the parts that only the provider can read.
-fn readable(content: &Value) -> String {
-    fn strip(value: &Value) -> Value {
-        match value {
-            Value::Object(map) => map
-                .iter()
-                .filter(|(name, _)| !name.starts_with("encrypted_"))
-                .map(|(name, value)| (name.clone(), strip(value)))
-                .collect::<Map<_, _>>()
-                .into(),
-            Value::Array(list) => list.iter().map(strip).collect::<Vec<_>>().into(),
-            other => other.clone(),
-        }
-    }
-    match strip(content) {
-        Value::String(text) => text,
-        other => other.to_string(),
-    }
 }
 
 fn image_url(block: &mut Map<String, Value>, param: &str) -> Result<String, Problem> {

@@ -34,7 +34,7 @@ fn everything_neutral_has_its_place() {
         messages: vec![
             Message::User(vec![
                 Part::Text("Look.".to_owned()),
-                Part::Image("data:image/png;base64,AA".to_owned()),
+                Part::Image { url: "data:image/png;base64,AA".to_owned(), detail: None },
                 Part::Pdf { name: "a.pdf".to_owned(), data: "data:application/pdf;base64,AA".to_owned() },
             ]),
             Message::Assistant { text: "Calling.".to_owned(), calls: vec![call] },

@@ -3,7 +3,7 @@ use super::*;
 fn folded(input: &Value) -> Result<(Value, BTreeSet<String>), Problem> {
     let text = input.to_string();
     let raw: &RawValue = serde_json::from_str(&text).unwrap();
-    fold(raw).map(|folded| (serde_json::from_str(&folded.input).unwrap(), folded.dropped))
+    fold(raw, Foreign::Stays).map(|folded| (serde_json::from_str(&folded.input).unwrap(), folded.dropped))
 }
 
 fn text_of(input: &Value, position: usize) -> String {
@@ -44,11 +44,11 @@ fn others_keep_their_bytes() {
     let text =
         r#"[ {"type":"code_interpreter_call","id":"ci_1", "x" : 1.0}, {"role":"user","content":"otari_ci_ ?"} ]"#;
     let raw: &RawValue = serde_json::from_str(text).unwrap();
-    let folded = fold(raw).unwrap().input;
+    let folded = fold(raw, Foreign::Stays).unwrap().input;
     assert!(folded.contains(r#"{"type":"code_interpreter_call","id":"ci_1", "x" : 1.0}"#), "{folded}");
     assert!(folded.contains(r#"{"role":"user","content":"otari_ci_ ?"}"#), "{folded}");
     let untouched: &RawValue = serde_json::from_str(r#"[ {"role":"user"} ]"#).unwrap();
-    assert!(matches!(fold(untouched).unwrap().input, Cow::Borrowed(_)));
+    assert!(matches!(fold(untouched, Foreign::Stays).unwrap().input, Cow::Borrowed(_)));
 }
 
 #[test]

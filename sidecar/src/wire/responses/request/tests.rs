@@ -21,7 +21,7 @@ fn run(claimed: &[u32]) -> Run {
 }
 
 fn bodies(request: &Value) -> [Value; 3] {
-    let prepared = edit(request.to_string().as_bytes(), &run(&[0]), None).unwrap();
+    let prepared = edit(request.to_string().as_bytes(), &run(&[0]), None, Foreign::Stays).unwrap();
     [TurnKind::First, TurnKind::Later, TurnKind::Closing]
         .map(|kind| serde_json::from_slice(&prepared.request.body(kind)).unwrap())
 }
@@ -34,7 +34,7 @@ fn choices(choice: &Value) -> [Value; 3] {
 #[test]
 fn what_is_not_ours_keeps_its_bytes() {
     let body = br#"{"model":"m","input":[ {"type":"aura","n" : 1.0} ],"tools":[{"type":"code_interpreter"},{"type":"aura","n" : 2.0}],"future" : {"x":1.0},"max_tool_iterations":3,"include":["code_interpreter_call.outputs"]}"#;
-    let prepared = edit(body, &run(&[0]), Some("up")).unwrap();
+    let prepared = edit(body, &run(&[0]), Some("up"), Foreign::Stays).unwrap();
     let body = String::from_utf8(prepared.request.body(TurnKind::First).to_vec()).unwrap();
     for kept in
         [r#""model":"up""#, r#"{"type":"aura","n" : 1.0}"#, r#"{"type":"aura","n" : 2.0}"#, r#""future":{"x":1.0}"#]
@@ -56,7 +56,7 @@ fn a_text_becomes_a_list_and_the_hint_stands_before_the_instructions() {
     assert!(instructions.contains("for sums") && instructions.ends_with("\n\nBe brief."), "{instructions}");
     let [body, ..] = bodies(&json!({"previous_response_id": "resp_1", "tools": [{"type": "code_interpreter"}]}));
     assert_eq!((&body["input"], &body["previous_response_id"]), (&json!([]), &json!("resp_1")));
-    assert!(edit(br#"{"input":1}"#, &run(&[]), None).is_err());
+    assert!(edit(br#"{"input":1}"#, &run(&[]), None, Foreign::Stays).is_err());
 }
 
 #[test]

@@ -5,16 +5,13 @@ use std::collections::BTreeSet;
 use decision::problem::Problem;
 use serde_json::{Map, Value, json};
 
-use super::super::history::recount_item;
+use super::super::history::{recount_foreign, recount_item};
 use super::super::word;
 use super::take_text;
 use crate::wire::conversation::{Call, Conversation, Message, Part};
 
 /// Texts that stand next to each other stay apart.
 const BETWEEN_TEXTS: &str = "\n\n";
-
-/// Members of a provider's own item that say nothing to another model, or are too long to.
-const UNREADABLE: &[&str] = &["encrypted_content", "id", "result", "status"];
 
 /// Reads items and remembers what it had to leave out.
 #[derive(Debug, Default)]
@@ -66,6 +63,9 @@ impl ItemReader {
                     _ => "{}".to_owned(),
                 };
                 let name = take_text(&mut item, "name").unwrap_or_default();
+                // Other wires have no namespaces, and allow no dot in a name.
+                let namespace = take_text(&mut item, "namespace").filter(|namespace| !namespace.is_empty());
+                let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}_{name}"));
                 self.called(Call { id: call_id(&mut item), name, arguments });
             }
             "custom_tool_call" => {
@@ -87,8 +87,7 @@ impl ItemReader {
                 || kind.starts_with("mcp_")
                 || kind == "program" =>
             {
-                item.retain(|name, _| !UNREADABLE.contains(&name.as_str()));
-                self.said(&format!("I used a tool of the provider: {}", Value::from(item)));
+                self.said(&recount_foreign(item));
             }
             "item_reference" => {
                 let message = format!(
@@ -116,7 +115,8 @@ impl ItemReader {
                 if self.messages.is_empty() {
                     self.system.push(text);
                 } else {
-                    self.user_text(text);
+                    self.tell_more();
+                    self.messages.push(Message::System(text));
                 }
             }
             _ => {
@@ -219,7 +219,7 @@ fn part(mut entry: Map<String, Value>, param: &str) -> Result<Option<Part>, Prob
         }
         Some("refusal") => Ok(take_text(&mut entry, "refusal").map(Part::Text)),
         Some("input_image") => match take_text(&mut entry, "image_url") {
-            Some(url) => Ok(Some(Part::Image(url))),
+            Some(url) => Ok(Some(Part::Image { url, detail: take_text(&mut entry, "detail") })),
             None => refuse(format!("`{param}` must have an `image_url`, as a URL or a data URL, for this model")),
         },
         Some("input_file") => {
@@ -243,7 +243,7 @@ fn only_text(parts: Vec<Part>, param: &str) -> Result<String, Problem> {
     for part in parts {
         match part {
             Part::Text(text) => texts.push(text),
-            Part::Image(_) | Part::Pdf { .. } => {
+            Part::Image { .. } | Part::Pdf { .. } => {
                 return Err(Problem::invalid(format!("`{param}` may hold only text here")).with_param(param));
             }
         }

@@ -86,7 +86,7 @@ fn system_text_at_the_beginning_joins_the_instructions() {
     ]);
     let conversation = parsed(&json!({"input": input, "instructions": "Be brief."}));
     assert_eq!(conversation.system.as_deref(), Some("Be brief.\n\nBe kind."));
-    assert_eq!(conversation.messages, [user("a"), user("Be quick.")]);
+    assert_eq!(conversation.messages, [user("a"), Message::System("Be quick.".to_owned())]);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn pictures_and_documents_are_carried_and_files_nobody_has_are_refused() {
         {"type": "input_file", "filename": "a.pdf", "file_data": "AA"},
     ]}]);
     let parts = vec![
-        Part::Image("https://example.org/a.png".to_owned()),
+        Part::Image { url: "https://example.org/a.png".to_owned(), detail: Some("auto".to_owned()) },
         Part::Pdf { name: "a.pdf".to_owned(), data: pdf.to_owned() },
     ];
     assert_eq!(messages(input), [Message::User(parts)]);
@@ -115,7 +115,7 @@ fn a_picture_in_a_result_follows_it() {
         {"type": "function_call_output", "call_id": "1", "output": output},
     ]));
     assert_eq!(told[1], result("1", "see\n\n(more of this result follows in the next message)"));
-    assert_eq!(told[2], Message::User(vec![Part::Image("u".to_owned())]));
+    assert_eq!(told[2], Message::User(vec![Part::Image { url: "u".to_owned(), detail: None }]));
 }
 
 #[test]
@@ -146,7 +146,9 @@ fn settings_are_carried_named_or_refused() {
     assert_eq!((conversation.parallel_calls, conversation.user.as_deref()), (Some(false), Some("u")));
     let effort = conversation.reasoning_effort.as_ref().map(|(_, effort)| effort.as_str());
     assert_eq!((effort, conversation.show.reasoning), (Some("low"), true));
-    assert_eq!(conversation.answer_schema, Some(json!({"type": "object"})));
+    let form =
+        AnswerSchema { name: "x".to_owned(), description: None, schema: json!({"type": "object"}), strict: None };
+    assert_eq!(conversation.answer_schema, Some(form));
     assert_eq!(conversation.functions.len(), 1);
     let dropped: Vec<&str> = conversation.dropped.iter().map(String::as_str).collect();
     let expected = [

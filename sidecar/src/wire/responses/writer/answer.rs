@@ -172,7 +172,7 @@ fn usage(usage: Usage) -> Value {
     let details = json!({"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write});
     fill("input_tokens_details", details);
     fill("output_tokens", usage.output.into());
-    fill("output_tokens_details", json!({"reasoning_tokens": 0}));
+    fill("output_tokens_details", json!({"reasoning_tokens": usage.reasoning}));
     fill("total_tokens", input.saturating_add(usage.output).into());
     counts.into()
 }
@@ -202,16 +202,16 @@ mod tests {
 
     #[test]
     fn usage_has_what_sdks_require_whatever_the_provider_said() {
-        let neutral = Usage { input: 5, cache_read: 3, cache_write: 2, output: 7, raw: None };
+        let neutral = Usage { input: 5, cache_read: 3, cache_write: 2, output: 7, reasoning: 6, raw: None };
         let details = json!({"cached_tokens": 3, "cache_write_tokens": 2});
         let expected = json!({"input_tokens": 10, "input_tokens_details": details, "output_tokens": 7,
-            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 17});
+            "output_tokens_details": {"reasoning_tokens": 6}, "total_tokens": 17});
         assert_eq!(usage(neutral.clone()), expected);
         let raw = json!({"input_tokens": 10, "input_tokens_details": {"cached_tokens": 3}, "output_tokens": 7,
             "output_tokens_details": null, "total_tokens": 17, "future": 1});
         let told = usage(Usage { raw: raw.as_object().cloned(), ..neutral });
         assert_eq!(told["input_tokens_details"], details);
-        assert_eq!(told["output_tokens_details"], json!({"reasoning_tokens": 0}));
+        assert_eq!(told["output_tokens_details"], json!({"reasoning_tokens": 6}));
         assert_eq!((&told["total_tokens"], &told["future"]), (&json!(17), &json!(1)));
     }
 
