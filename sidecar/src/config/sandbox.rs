@@ -110,6 +110,7 @@ fn read_embedded(reader: &mut Reader<'_>, data_dir: &Path, exec_timeout_s: u32) 
         bwrap: reader.path(&keys::SANDBOX_BWRAP),
         python: reader.path(&keys::SANDBOX_PYTHON),
         run_as,
+        warm_sessions: reader.size(&keys::SANDBOX_WARM_SESSIONS),
         limits: SandboxLimits {
             wall: Duration::from_secs(exec_timeout_s.into()),
             memory_bytes: reader.integer(&keys::SANDBOX_MEMORY_BYTES),

@@ -23,11 +23,12 @@ pub(super) async fn health(State(services): State<Arc<Services>>) -> Response {
     let policy = services.policy.current().is_fresh();
     let ready = database && policy;
     let sandbox = services.sandbox.as_ref().map(|sandbox| sandbox.capability());
+    let sandbox = sandbox.map_or_else(|| json!("none"), |capability| json!(capability));
     let body = json!({
         "status": if ready { "ok" } else { "unavailable" },
         "database": if database { "ok" } else { "unreachable" },
         "policy": if policy { "ok" } else { "stale" },
-        "sandbox": sandbox.map_or_else(|| json!("none"), |sandbox| json!({"backend": sandbox.backend, "isolation": sandbox.isolation})),
+        "sandbox": sandbox,
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     json_response(status, &body).into_response()

@@ -156,6 +156,6 @@ pub struct Capability {
     pub backend: &'static str,
     /// Isolation in force: `namespaces`, `namespaces-noproc`, or `remote`.
     pub isolation: &'static str,
-    /// One sentence for a person.
+    /// One sentence for anybody: health shows it, so no path and no address.
     pub detail: String,
 }

@@ -13,6 +13,7 @@ mod interpreter;
 mod launch;
 mod life;
 mod pidfd;
+mod pool;
 mod printed;
 mod python;
 mod seccomp;
@@ -27,12 +28,10 @@ mod work;
 mod workspace;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 pub use files::Existing;
@@ -48,7 +47,7 @@ use super::{
 use crate::clock::Clock;
 use crate::ids::IdSource;
 use launch::Launcher;
-use session::Session;
+use pool::Pool;
 use table::Table;
 use work::{SHELLS_AT_ONCE, Work};
 
@@ -56,18 +55,12 @@ use work::{SHELLS_AT_ONCE, Work};
 pub const WORKSPACE: &str = "/workspace";
 /// Another name of it.
 pub const OTHER_NAME: &str = "/mnt/data";
-/// Prefix of session ids.
-const SESSION: &str = "otari_sbx_";
-/// When to come back if every session is taken: most live for one request.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Runs code in local processes.
 #[derive(Debug)]
 pub struct ProcessSandbox {
-    launcher: Arc<Launcher>,
-    tier: Tier,
+    pool: Arc<Pool>,
     sessions: Arc<Table>,
-    slots: Arc<Semaphore>,
     ids: Arc<dyn IdSource>,
     /// Ends sessions whose time is over; ends itself when it is dropped.
     _tending: JoinSet<()>,
@@ -123,11 +116,15 @@ impl ProcessSandbox {
         if tier != Tier::Namespaces {
             tracing::warn!(isolation = tier.name(), "sessions have an empty /proc: this host forbids a new one");
         }
-        let slots = Arc::new(Semaphore::new(launcher.limits.sessions));
+        tracing::info!(isolation = tier.name(), packages = launcher.python.stack(), "the sandbox is open");
+        let pool = Pool::new(launcher, tier, Arc::clone(&ids), settings.warm_sessions);
         let sessions = Table::new(clock);
         let mut tending = JoinSet::new();
         tending.spawn(table::tend(Arc::downgrade(&sessions)));
-        Ok(Arc::new(Self { launcher, tier, sessions, slots, ids, _tending: tending }))
+        if settings.warm_sessions > 0 {
+            tending.spawn(pool::tend(Arc::downgrade(&pool)));
+        }
+        Ok(Arc::new(Self { pool, sessions, ids, _tending: tending }))
     }
 
     /// Tells of a live session.
@@ -137,7 +134,12 @@ impl ProcessSandbox {
 
     /// Sessions alive, and how many there may be.
     pub fn occupancy(&self) -> (usize, usize) {
-        (self.sessions.len(), self.launcher.limits.sessions)
+        (self.sessions.len(), self.limits().sessions)
+    }
+
+    /// Sessions that stand ready for whoever comes next; not among those that are alive.
+    pub fn ready(&self) -> usize {
+        self.pool.len()
     }
 
     /// Opens a file of a workspace as [`SandboxBackend::get_file`] does, and tells how long it is. Until all of it is read
@@ -166,7 +168,8 @@ impl ProcessSandbox {
     /// Begins a file of at most `sandbox.max_file_bytes` that is to go into a session, which is in use until then.
     pub async fn receive_file(&self, session: &SessionId) -> Result<Incoming, SandboxError> {
         let visit = self.sessions.enter(session)?;
-        Incoming::begin(visit, &self.launcher.root.incoming(), self.ids.hex128(), self.launcher.limits.file_bytes).await
+        let folder = self.pool.launcher.root.incoming();
+        Incoming::begin(visit, &folder, self.ids.hex128(), self.limits().file_bytes).await
     }
 
     /// When a listed file last changed: seconds since the epoch, and the nanoseconds after them. Code cannot set it back.
@@ -177,28 +180,25 @@ impl ProcessSandbox {
 
     /// Longest execution, and longest text of one.
     pub fn limits(&self) -> &SandboxLimits {
-        &self.launcher.limits
+        &self.pool.launcher.limits
     }
 
     /// Ends every session, and opens none any more.
     pub async fn shut(&self) {
-        self.slots.close();
+        self.pool.close().await;
         self.sessions.close().await;
     }
 
     async fn create(&self, spec: &SessionSpec) -> Result<SessionGrant, SandboxError> {
-        let full = || SandboxError::AtCapacity { retry_after: Some(RETRY_AFTER) };
-        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| full())?;
-        let id = SessionId(self.ids.mint(SESSION));
-        let session = Session::open(Arc::clone(&self.launcher), self.tier, &id.0, slot).await?;
-        let limits = &self.launcher.limits;
+        let (id, session) = self.pool.open().await?;
+        let limits = self.limits();
         match self.sessions.add(id.clone(), session, (limits.idle, limits.lifetime), spec) {
             Ok(SessionInfo { idle_timeout, max_lifetime, .. }) => {
                 Ok(SessionGrant { id, idle_timeout: Some(idle_timeout), max_lifetime: Some(max_lifetime) })
             }
             Err(session) => {
                 session.close().await?;
-                Err(full())
+                Err(pool::full())
             }
         }
     }
@@ -243,7 +243,7 @@ impl ProcessSandbox {
     }
 
     fn check(&self, request: &ExecutionRequest) -> Result<(), SandboxError> {
-        let limit = self.launcher.limits.code_bytes;
+        let limit = self.limits().code_bytes;
         request.input.check(limit).map_err(|reason| SandboxError::Refused { reason })
     }
 
@@ -312,11 +312,13 @@ impl SandboxBackend for ProcessSandbox {
     }
 
     fn capability(&self) -> Capability {
-        let python = self.launcher.python.executable.display();
         Capability {
             backend: "embedded",
-            isolation: self.tier.name(),
-            detail: format!("{python} in namespaces of its own, without network"),
+            isolation: self.pool.tier.name(),
+            detail: format!(
+                "Python in namespaces of its own, without network, with {}",
+                self.pool.launcher.python.stack()
+            ),
         }
     }
 }

@@ -48,7 +48,7 @@ async fn serve() -> Served {
 
 async fn serve_in(folder: TempDir, address: &str, sandbox: &str, lines: &str) -> Served {
     let text = format!(
-        "data_dir: {}\nsandbox: {{serve: \"{address}\", {sandbox}}}\n{lines}\n",
+        "data_dir: {}\nsandbox: {{serve: \"{address}\", warm_sessions: 0, {sandbox}}}\n{lines}\n",
         folder.path().join("data").display()
     );
     let env: Environment = [("SANDBOX_TOKEN".to_owned(), TOKEN.to_owned())].into_iter().collect();

@@ -59,7 +59,7 @@ async fn upload(files: &Files, bytes: Vec<u8>) -> FileRecord {
 async fn engine(data: &Path, model: &Path, files: Files, tasks: TaskTracker) -> Arc<Engine> {
     let config = Config::parse("", &Environment::default()).unwrap();
     let SandboxBackendConfig::Embedded(settings) = config.sandbox.backend else { panic!("not embedded") };
-    let settings = ProcessSettings { data_dir: data.to_owned(), ..*settings };
+    let settings = ProcessSettings { data_dir: data.to_owned(), warm_sessions: 0, ..*settings };
     let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock))
         .await
         .unwrap_or_else(|why| panic!("{why}"));

@@ -2,12 +2,16 @@
 
 mod ages;
 mod bash;
+mod battery;
 mod bombs;
 mod editor;
+mod escapes;
 mod files;
 mod isolation;
 pub(crate) mod life;
 mod limits;
+mod packages;
+mod pool;
 mod remote;
 mod repl;
 mod start;
@@ -46,11 +50,11 @@ pub(crate) fn open_directory() -> TempDir {
     directory
 }
 
-/// What an empty configuration gives, for another data directory.
+/// What an empty configuration gives, for another data directory, and with no session but those that a test opens.
 fn settings(data: &Path) -> ProcessSettings {
     let config = Config::parse("", &Environment::default()).unwrap();
     let SandboxBackendConfig::Embedded(settings) = config.sandbox.backend else { panic!("not embedded") };
-    ProcessSettings { data_dir: data.to_owned(), ..*settings }
+    ProcessSettings { data_dir: data.to_owned(), warm_sessions: 0, ..*settings }
 }
 
 fn default_limits() -> SandboxLimits {
@@ -58,8 +62,13 @@ fn default_limits() -> SandboxLimits {
 }
 
 async fn start_with(limits: SandboxLimits) -> Place {
+    start_as(|settings| ProcessSettings { limits, ..settings }).await
+}
+
+/// Starts with settings that a test changed.
+async fn start_as(change: impl FnOnce(ProcessSettings) -> ProcessSettings) -> Place {
     let data = open_directory();
-    let settings = ProcessSettings { limits, ..settings(data.path()) };
+    let settings = change(settings(data.path()));
     let sandbox = ProcessSandbox::start(settings, Arc::new(SystemIds), Arc::new(SystemClock))
         .await
         .unwrap_or_else(|refusal| panic!("{refusal}"));

@@ -76,6 +76,8 @@ impl Default for Setup {
             .set("providers", providers)
             .set("models", models)
             .set("policy", "{poll_ms: 100}")
+            // Tests look at which processes there are.
+            .set("sandbox", "{warm_sessions: 0}")
             .env("OTARI_BOOTSTRAP_KEY", BOOTSTRAP_KEY)
             .env("OTARI_MASTER_KEY", MASTER_KEY)
             .env("SCRIPTED_ANTHROPIC_KEY", ANTHROPIC_KEY)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{ask, refused, seen, shared, tag, untouched};
 
-async fn upload(stack: &Stack, name: &str, content: &str) -> String {
+pub(crate) async fn upload(stack: &Stack, name: &str, content: &str) -> String {
     let body = format!(
         "--a-boundary\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n{content}\r\n--a-boundary--\r\n"
     );

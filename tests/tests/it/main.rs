@@ -20,6 +20,7 @@ mod kept;
 mod load;
 mod make_run;
 mod mesh;
+mod packages;
 mod parity;
 mod pins;
 mod private;

@@ -84,6 +84,7 @@ async fn make_run_comes_up_answers_and_leaves_nothing() {
     let address = format!("127.0.0.1:{port}").parse::<std::net::SocketAddr>().unwrap();
     let answer = ask(&question("demo", &tag(), &[DATED])).bearer(key.trim()).send(address).await.unwrap();
     assert!(ran_here(&answer.json()), "{}", answer.text());
+    assert!(answer.text().contains("chart written to primes.png"), "{}", answer.text());
 
     let started = descendants(run.0.id());
     assert!(started.len() >= 3, "Envoy, sidecar and model: {started:?}");

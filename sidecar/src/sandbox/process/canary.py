@@ -53,7 +53,7 @@ for number in range(4, 1024):
     except OSError:
         pass
 faults["descriptors"] = "inherited: %s" % open_files if open_files else None
-strange = sorted(set(os.environ) - set(facts["environment"]) - {"PWD"})
+strange = sorted(set(os.environ) - set(facts["environment"]) - {"PATH", "PWD"})
 faults["environment"] = "unknown variables: %s" % ", ".join(strange) if strange else None
 try:
     with open("/proc/1/environ", "rb") as file:

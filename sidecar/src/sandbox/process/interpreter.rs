@@ -111,14 +111,19 @@ struct Outer {
 }
 
 impl Interpreter {
-    /// Starts one over `workspace` and waits until it is ready for code.
-    pub(super) async fn launch(launcher: &Launcher, tier: Tier, workspace: &Path) -> Result<Self, LaunchError> {
+    /// Starts one over `workspace` and waits until it is ready for code, with those of `modules` that it has imported.
+    pub(super) async fn launch(
+        launcher: &Launcher,
+        tier: Tier,
+        workspace: &Path,
+        modules: &[&str],
+    ) -> Result<Self, LaunchError> {
         let fault = LaunchError::io;
         let (mut control, theirs) = Control::pair().map_err(fault)?;
         let (stdout, stdout_end) = io::pipe().map_err(fault)?;
         let (stderr, stderr_end) = io::pipe().map_err(fault)?;
         let ends = Ends { control: theirs, stdout: stdout_end, stderr: stderr_end };
-        let command = launcher.command(tier, workspace, ends).map_err(fault)?;
+        let command = launcher.command(tier, workspace, ends, modules).map_err(fault)?;
         let child = launcher.spawner.spawn(command).await.map_err(fault)?;
         let outer = Outer { child: Some(child), spawner: launcher.spawner.clone() };
         let stdout = pipe::Receiver::from_owned_fd(stdout.into()).map_err(fault)?;
@@ -146,6 +151,11 @@ impl Interpreter {
     /// The kernel's `/proc/PID/status` of the interpreter, which nothing inside can forge.
     pub(super) fn status(&self) -> io::Result<String> {
         fs::read_to_string(format!("/proc/{}/status", self.python.pid().as_raw_pid()))
+    }
+
+    /// Whether it has not ended.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.python.has_ended()
     }
 
     /// Looks once for every limit that is watched.

@@ -27,18 +27,19 @@ const ALLOW_FD: i32 = 5;
 const FORBID_FD: i32 = 6;
 /// Who the code is, inside.
 const INNER_ID: &str = "1000";
-/// All that the code's environment holds.
-pub(super) const ENVIRONMENT: [(&str, &str); 12] = [
+/// Where matplotlib keeps its settings and its list of fonts.
+const PLOTTING: &str = "/tmp/matplotlib";
+/// All that the code's environment holds, beside `PATH`.
+pub(super) const ENVIRONMENT: [(&str, &str); 11] = [
     ("HOME", "/workspace"),
     ("LANG", "C.UTF-8"),
     ("LC_ALL", "C.UTF-8"),
     ("LOGNAME", "sandbox"),
     ("MPLBACKEND", "agg"),
-    ("MPLCONFIGDIR", "/tmp/matplotlib"),
+    ("MPLCONFIGDIR", PLOTTING),
     // More threads than the session's one processor only cost memory and tasks.
     ("OMP_NUM_THREADS", "1"),
     ("OPENBLAS_NUM_THREADS", "1"),
-    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
     ("TMPDIR", "/tmp"),
     ("USER", "sandbox"),
     ("XDG_CACHE_HOME", "/tmp/cache"),
@@ -69,7 +70,8 @@ pub(super) struct Ends {
 
 impl Launcher {
     /// The command that runs an interpreter over `workspace`.
-    pub(super) fn command(&self, tier: Tier, workspace: &Path, ends: Ends) -> io::Result<Command> {
+    /// It imports `modules` before it greets, those it has.
+    pub(super) fn command(&self, tier: Tier, workspace: &Path, ends: Ends, modules: &[&str]) -> io::Result<Command> {
         let mut arguments = Vec::new();
         for argument in self.arguments(tier, workspace) {
             arguments.extend_from_slice(&argument.into_vec());
@@ -83,7 +85,7 @@ impl Launcher {
             .arg(ARGUMENTS_FD.to_string())
             .arg("--")
             .arg(&self.python.executable);
-        command.args(["-I", "-S", "-B", "/otari/driver.pyc"]).args(self.driver_arguments());
+        command.args(["-I", "-S", "-B", "/otari/driver.pyc"]).args(self.driver_arguments(modules));
         command.env_clear().current_dir("/");
         // A group of its own: Ctrl-C at our terminal is ours to handle.
         command.process_group(0);
@@ -103,7 +105,7 @@ impl Launcher {
         Ok(command)
     }
 
-    fn driver_arguments(&self) -> Vec<String> {
+    fn driver_arguments(&self, modules: &[&str]) -> Vec<String> {
         let limits = &self.limits;
         let mut arguments = vec![
             limits.address_space_bytes.to_string(),
@@ -111,6 +113,7 @@ impl Launcher {
             limits.file_bytes.to_string(),
             limits.open_files.to_string(),
             limits.output_bytes.to_string(),
+            modules.join(","),
             self.python.prefix.clone(),
         ];
         arguments.extend(self.python.path.iter().cloned());
@@ -125,6 +128,7 @@ impl Launcher {
         for (name, value) in ENVIRONMENT {
             list.add(["--setenv", name, value]);
         }
+        list.add(["--setenv", "PATH", &self.python.program_path()]);
         list.add(["--ro-bind", "/usr", "/usr"]);
         for path in HOST_ONLY.into_iter().filter(|path| Path::new(path).is_dir()) {
             list.add(["--tmpfs", path, "--remount-ro", path]);
@@ -149,6 +153,12 @@ impl Launcher {
         // After `/tmp`, where an interpreter may live.
         for path in &self.python.binds {
             list.mount("--ro-bind", path, path);
+        }
+        for file in &self.python.plotting {
+            if let Some(name) = file.file_name() {
+                // Links, not mounts: matplotlib may put others beside them, and code may take them away.
+                list.mount("--symlink", file, &Path::new(PLOTTING).join(name));
+            }
         }
         list.mount("--bind", workspace, Path::new(WORKSPACE));
         // Where models believe their files are that know OpenAI's own service.

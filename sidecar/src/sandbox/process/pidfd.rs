@@ -36,10 +36,15 @@ impl Process {
         pidfd_send_signal(&self.fd, signal).unwrap_or_default();
     }
 
-    /// Blocks until it has ended, or for as long as `patience` lasts.
-    pub(super) fn wait(&self, patience: Duration) {
+    /// Blocks until it has ended, or for as long as `patience` lasts; tells whether it has.
+    pub(super) fn wait(&self, patience: Duration) -> bool {
         let patience = Timespec::try_from(patience).ok();
-        poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], patience.as_ref()).unwrap_or_default();
+        poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], patience.as_ref()).is_ok_and(|ended| ended > 0)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.wait(Duration::ZERO)
     }
 }
 

@@ -20,15 +20,35 @@ const DRIVER: &str = concat!(
 const DRIVER_NAME: &str = "<otari driver>";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 const OLDEST: (u32, u32) = (3, 9);
+const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Prints what the launcher needs to know. The driver's source comes on stdin and goes back as a `.pyc` file in hex.
 const PROBE: &str = r#"
 import importlib.util, json, marshal, os, sys
-code = compile(sys.stdin.read(), sys.argv[1], "exec", dont_inherit=True)
-driver = importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code)
+source, wanted = sys.stdin.read(), sys.argv[2:]
+driver = importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, sys.argv[1], "exec", dont_inherit=True))
+prepared = os.path.join(sys.prefix, "share", "otari", "matplotlib")
 print(json.dumps({"version": sys.version_info[:2], "executable": sys.executable, "real": os.path.realpath(sys.executable),
-    "prefix": sys.prefix, "base_prefix": sys.base_prefix, "path": [p for p in sys.path if p], "driver": driver.hex()}))
+    "prefix": sys.prefix, "base_prefix": sys.base_prefix, "path": [p for p in sys.path if p], "driver": driver.hex(),
+    "packages": [name for name in wanted if importlib.util.find_spec(name)],
+    "plotting": [os.path.join(prepared, name) for name in os.listdir(prepared)] if os.path.isdir(prepared) else []}))
 "#;
+/// Packages people expect, by the names they are imported by; who has which is told.
+const EXPECTED: [&str; 13] = [
+    "numpy",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "sklearn",
+    "seaborn",
+    "sympy",
+    "openpyxl",
+    "xlsxwriter",
+    "docx",
+    "pptx",
+    "pypdf",
+    "PIL",
+];
 
 /// A usable interpreter.
 #[derive(Debug)]
@@ -40,6 +60,10 @@ pub(super) struct Python {
     pub(super) binds: Vec<PathBuf>,
     /// The driver as a `.pyc` file.
     pub(super) driver: Vec<u8>,
+    /// Which of the packages people expect it can import.
+    pub(super) packages: Vec<String>,
+    /// What `sidecar/packages/prepare.py` wrote for matplotlib: the list of fonts, and settings.
+    pub(super) plotting: Vec<PathBuf>,
 }
 
 #[derive(serde::Deserialize)]
@@ -51,6 +75,8 @@ struct Facts {
     base_prefix: PathBuf,
     path: Vec<String>,
     driver: String,
+    packages: Vec<String>,
+    plotting: Vec<PathBuf>,
 }
 
 impl Python {
@@ -86,13 +112,28 @@ impl Python {
         }
         let driver = from_hex(&facts.driver).unwrap_or_default();
         let binds = binds(&facts, &settings.data_dir)?;
-        Ok(Self { executable: facts.executable, prefix: facts.prefix, path: facts.path, binds, driver })
+        let Facts { executable, prefix, path, packages, plotting, .. } = facts;
+        Ok(Self { executable, prefix, path, binds, driver, packages, plotting })
+    }
+
+    /// Where a shell finds programs: those of the interpreter itself first, so that `python3` means it.
+    pub(super) fn program_path(&self) -> String {
+        if self.prefix.starts_with("/usr") {
+            SYSTEM_PATH.to_owned()
+        } else {
+            format!("{}/bin:{SYSTEM_PATH}", self.prefix)
+        }
+    }
+
+    /// What code can import of what people expect, in words.
+    pub(super) fn stack(&self) -> String {
+        if self.packages.is_empty() { "no packages".to_owned() } else { self.packages.join(", ") }
     }
 }
 
 async fn ask(python: &Path, owner: Option<RunAs>) -> std::io::Result<Vec<u8>> {
     let mut command = tokio::process::Command::new(python);
-    command.args(["-I", "-c", PROBE, DRIVER_NAME]).env_clear().current_dir("/").kill_on_drop(true);
+    command.args(["-I", "-c", PROBE, DRIVER_NAME]).args(EXPECTED).env_clear().current_dir("/").kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     if let Some(owner) = owner {
         command.uid(owner.uid).gid(owner.gid);
@@ -154,6 +195,8 @@ mod tests {
             base_prefix: PathBuf::from("/usr"),
             path: vec!["/usr/lib/python3.11".to_owned()],
             driver: String::new(),
+            packages: Vec::new(),
+            plotting: Vec::new(),
         }
     }
 

@@ -54,15 +54,16 @@ struct State {
 }
 
 impl Session {
-    /// Makes a workspace and starts an interpreter in it.
+    /// Makes a workspace and starts an interpreter in it, which imports those of `modules` that it has.
     pub(super) async fn open(
         launcher: Arc<Launcher>,
         tier: Tier,
         name: &str,
         slot: OwnedSemaphorePermit,
+        modules: &[&str],
     ) -> Result<Self, SandboxError> {
         let workspace = launcher.root.workspace(name).map_err(|error| unusable(LaunchError::io(error)))?;
-        let interpreter = Interpreter::launch(&launcher, tier, workspace.path()).await.map_err(unusable)?;
+        let interpreter = Interpreter::launch(&launcher, tier, workspace.path(), modules).await.map_err(unusable)?;
         let killer = Mutex::new(Some(interpreter.killer()));
         let state = State { interpreter: Some(interpreter), lost: false, workspace: Some(workspace), slot: Some(slot) };
         Ok(Self { state: tokio::sync::Mutex::new(state), killer, closed: AtomicBool::new(false), launcher, tier })
@@ -182,6 +183,11 @@ impl Session {
         self.state.try_lock().is_ok_and(|state| state.lost)
     }
 
+    /// Whether its interpreter runs. While a call does that is not looked at.
+    pub(super) fn is_alive(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.interpreter.as_ref().is_some_and(Interpreter::is_alive))
+    }
+
     /// Ends it: kills what runs, waits for that to be gone, removes the files. The slot is free after that.
     pub(super) async fn close(&self) -> Result<(), SandboxError> {
         self.closed.store(true, Ordering::SeqCst);
@@ -212,7 +218,8 @@ impl Session {
 
     async fn restart(&self, state: &State) -> Result<Interpreter, SandboxError> {
         let workspace = state.workspace.as_ref().ok_or(SandboxError::UnknownSession)?;
-        let interpreter = Interpreter::launch(&self.launcher, self.tier, workspace.path()).await.map_err(unusable)?;
+        let launched = Interpreter::launch(&self.launcher, self.tier, workspace.path(), &[]).await;
+        let interpreter = launched.map_err(unusable)?;
         *self.killer() = Some(interpreter.killer());
         // Closed in the meantime: whoever closed it could not know of this one.
         if self.closed() { Err(SandboxError::UnknownSession) } else { Ok(interpreter) }

@@ -16,6 +16,8 @@ pub struct ProcessSettings {
     pub python: PathBuf,
     /// Who sandboxes run as when the sidecar itself is root. Ignored otherwise.
     pub run_as: RunAs,
+    /// Idle sessions that are kept ready, with the packages most code wants imported. As far as `limits.sessions` has room.
+    pub warm_sessions: usize,
     /// Every limit.
     pub limits: SandboxLimits,
 }

@@ -114,7 +114,7 @@ async fn canary(launcher: &Launcher, tier: Tier) -> Result<BTreeMap<String, Opti
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(setup)?;
     let port = listener.local_addr().map_err(setup)?.port();
     let workspace = launcher.root.workspace("canary").map_err(setup)?;
-    let interpreter = Interpreter::launch(launcher, tier, workspace.path()).await?;
+    let interpreter = Interpreter::launch(launcher, tier, workspace.path(), &[]).await?;
     let mut probes = seen_from_outside(&interpreter.status().map_err(setup)?);
 
     let facts = serde_json::json!({

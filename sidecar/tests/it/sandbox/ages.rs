@@ -32,7 +32,7 @@ impl Place {
     }
 
     /// What the processes of its sandboxes are called.
-    fn marker(&self) -> String {
+    pub(super) fn marker(&self) -> String {
         let root = self.data.path().canonicalize().unwrap().join("sandbox");
         let hash = Sha256::digest(root.as_os_str().as_bytes());
         format!("otari-sandbox-{:016x}", u64::from_be_bytes(hash[..8].try_into().unwrap()))

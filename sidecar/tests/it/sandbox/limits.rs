@@ -204,3 +204,11 @@ async fn a_call_that_says_it_is_over_is_stopped_like_one_that_is() {
     killed_for(&next, "answer to no call");
     assert_eq!(place.output(&session, "'in step'").await, "'in step'\n");
 }
+
+#[tokio::test]
+async fn a_session_has_no_budget_of_processor_time_to_use_up() {
+    let place = super::start().await;
+    let session = place.session().await;
+    let code = "import resource\nresource.getrlimit(resource.RLIMIT_CPU) == (resource.RLIM_INFINITY,) * 2";
+    assert_eq!(place.output(&session, code).await, "True\n");
+}

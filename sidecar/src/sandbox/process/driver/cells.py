@@ -10,6 +10,7 @@ The file is four in one namespace, put together by `python.rs`: cells, shell, ed
 """
 
 import _ast
+import _frozen_importlib_external
 import _signal
 import builtins
 import posix
@@ -35,6 +36,7 @@ posix = ours
 
 main = type(sys)("__main__")
 sources = {}
+drawn = []
 running = False
 loop = None
 
@@ -79,6 +81,13 @@ def know_sources():
             cache[name] = (len(source), None, [line + "\n" for line in source.split("\n")], name)
 
 
+def brief(error):
+    try:
+        return "%s: %s" % (type(error).__name__, error)
+    except BaseException:
+        return type(error).__name__
+
+
 def report(error):
     """Prints a traceback as a script would: from the cell on, without frames of this file."""
     try:
@@ -97,7 +106,8 @@ def report(error):
             pending += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
         text = "".join(summary.format())
     except BaseException:
-        text = type(error).__name__ + "\n"
+        # No memory or no descriptor is left for the libraries above: the limit is to be told all the same.
+        text = brief(error) + "\n"
     try:
         sys.stderr.write(text)
     except BaseException:
@@ -135,12 +145,38 @@ def run(name, source):
         evaluate(code)
 
 
-def figures():
+class PlotFinder:
+    """Finds `matplotlib.pyplot` as anybody would, once, and gives it a `show` that saves: there is no window to open."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "matplotlib.pyplot":
+            return None
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not PlotFinder]
+        spec = _frozen_importlib_external.PathFinder.find_spec(name, path, target)
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_mend(module):
+                execute(module)
+                module.show = show
+
+            spec.loader.exec_module = execute_and_mend
+        return spec
+
+
+def show(*args, **kwargs):
+    """Saves the open figures into the workspace."""
+    if posix.getpid() == PID:
+        save_figures()
+
+
+def save_figures():
+    """Saves and closes the open figures; what a cell draws beyond the limit stays unsaved."""
     pyplot = sys.modules.get("matplotlib.pyplot")
-    names = []
     if pyplot is None:
-        return names
-    for number in pyplot.get_fignums()[:MAX_FIGURES]:
+        return
+    for number in pyplot.get_fignums()[: MAX_FIGURES - len(drawn)]:
         count = 1
         while True:
             name = "figure_%d.png" % count
@@ -150,9 +186,8 @@ def figures():
                 break
             count += 1
         pyplot.figure(number).savefig(WORKSPACE + "/" + name, bbox_inches="tight")
-        names.append(name)
+        drawn.append(name)
     pyplot.close("all")
-    return names
 
 
 def flush():
@@ -180,7 +215,7 @@ def cell(number, source):
     global running
     name = "<cell %d>" % number
     sources[name] = source
-    saved = []
+    drawn.clear()
     mend()
     if "linecache" in sys.modules or "traceback" in source:
         know_sources()
@@ -190,7 +225,7 @@ def cell(number, source):
         try:
             running = True
             run(name, source)
-            saved = figures()
+            save_figures()
             code = 0
         finally:
             running = False
@@ -209,4 +244,4 @@ def cell(number, source):
     if posix.getpid() != PID:
         # A fork came back from the cell. It has no part in this conversation.
         posix._exit(code & 0xFF)
-    return code & 0xFF, saved
+    return code & 0xFF, drawn

@@ -9,7 +9,20 @@ def show_help(*topics):
     load("pydoc").help(*topics)
 
 
-def start(address_space, tasks, file_size, open_files, output, prefix, *path):
+def import_ahead(modules):
+    """Imports what code is likely to want, before there is any. What is missing or broken is told to who imports it."""
+    warnings = load("warnings")
+    with warnings.catch_warnings():
+        # Nothing may be printed: it would stand in the first call's output.
+        warnings.simplefilter("ignore")
+        for name in modules.split(","):
+            try:
+                load(name)
+            except Exception:
+                pass
+
+
+def start(address_space, tasks, file_size, open_files, output, modules, prefix, *path):
     global library, shown_bytes
     shown_bytes = min(int(output), MAX_SHOWN_BYTES)
     library = list(path)
@@ -38,6 +51,9 @@ def start(address_space, tasks, file_size, open_files, output, prefix, *path):
     sys.modules["__main__"] = main
     sys.stdout = sys.__stdout__ = stream(1)
     sys.stderr = sys.__stderr__ = stream(2)
+    sys.meta_path.insert(0, PlotFinder)
+    if modules:
+        import_ahead(modules)
     send('{"ready":true}')
 
 
@@ -57,16 +73,16 @@ def serve():
         size = int.from_bytes(read(4), "big")
         call = int.from_bytes(read(8), "big")
         work, *texts = fields(read(size - 8))
-        result, drawn, told = 0, [], ""
+        result, figures, told = 0, [], ""
         if work == "python":
             count += 1
-            result, drawn = cell(count, *texts)
+            result, figures = cell(count, *texts)
         elif work == "bash":
             told = shell(texts)
         else:
             result, told = edit(work, *texts)
-        drawn = ",".join('"%s"' % name for name in drawn)
-        send('{"id":%d,"return_code":%d,"figures":[%s]%s}' % (call, result, drawn, told))
+        figures = ",".join('"%s"' % name for name in figures)
+        send('{"id":%d,"return_code":%d,"figures":[%s]%s}' % (call, result, figures, told))
 
 
 start(*sys.argv[1:])
