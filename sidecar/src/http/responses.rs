@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Extension, OriginalUri, Path, Request, State};
+use axum::extract::{Extension, Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use decision::format::Vocabulary;
@@ -88,9 +88,7 @@ async fn cancel(
 /// To where the request would have gone without these routes, under the path that it came with: routes under a root see
 /// what stands behind it.
 async fn pass_on(services: Arc<Services>, caller: Caller, mut request: Request) -> Response {
-    if let Some(OriginalUri(uri)) = request.extensions().get::<OriginalUri>().cloned() {
-        *request.uri_mut() = uri;
-    }
+    *request.uri_mut() = caller.uri.clone();
     inference::serve(State(services), Extension(caller), request).await
 }
 
