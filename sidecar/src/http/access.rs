@@ -18,7 +18,7 @@ use decision::header;
 use decision::identity::request_id;
 use decision::reason::Reason;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, Uri};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -37,6 +37,8 @@ pub(super) struct Caller {
     pub(super) vocabulary: Vocabulary,
     /// What its path asks for.
     pub(super) endpoint: Endpoint,
+    /// Path and query as they came; routes under a root see what stands behind it.
+    pub(super) uri: Uri,
     /// For the log.
     pub(super) notes: Arc<Notes>,
 }
@@ -156,7 +158,8 @@ fn caller(services: &Services, request: &Request) -> Caller {
         .get(header::REQUEST_ID)
         .and_then(|value| request_id(value.as_bytes()))
         .map_or_else(|| services.ids.mint(ids::REQUEST), str::to_owned);
-    Caller { request_id: request_id.into(), vocabulary, endpoint, notes: Arc::default() }
+    let uri = request.uri().clone();
+    Caller { request_id: request_id.into(), vocabulary, endpoint, uri, notes: Arc::default() }
 }
 
 fn fallback_route(endpoint: Endpoint) -> &'static str {

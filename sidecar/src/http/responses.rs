@@ -46,7 +46,7 @@ async fn one(
     id: IdPath,
     request: Request,
 ) -> Response {
-    let Some(id) = ours(id) else { return inference::serve(State(services), Extension(caller), request).await };
+    let Some(id) = ours(id) else { return pass_on(services, caller, request).await };
     let answered = match *request.method() {
         Method::GET | Method::HEAD => retrieve(&services, &id, request).await,
         Method::DELETE => delete(&services, &id, request).await,
@@ -62,7 +62,7 @@ async fn input_items(
     id: IdPath,
     request: Request,
 ) -> Response {
-    let Some(id) = ours(id) else { return inference::serve(State(services), Extension(caller), request).await };
+    let Some(id) = ours(id) else { return pass_on(services, caller, request).await };
     let answered = match *request.method() {
         Method::GET | Method::HEAD => items(&services, &id, request).await,
         _ => Err(not_allowed("the items are read by GET")),
@@ -78,11 +78,18 @@ async fn cancel(
     request: Request,
 ) -> Response {
     if ours(id).is_none() {
-        return inference::serve(State(services), Extension(caller), request).await;
+        return pass_on(services, caller, request).await;
     }
     let text = "only answers that are made with `background: true` can be cancelled, and this gateway makes none: close \
                 the connection of a request to stop it";
     respond(Err(Problem::invalid(text).into()), &caller)
+}
+
+/// To where the request would have gone without these routes, under the path that it came with: routes under a root see
+/// what stands behind it.
+async fn pass_on(services: Arc<Services>, caller: Caller, mut request: Request) -> Response {
+    *request.uri_mut() = caller.uri.clone();
+    inference::serve(State(services), Extension(caller), request).await
 }
 
 async fn retrieve(services: &Services, id: &str, request: Request) -> Result<Response, Refusal> {
