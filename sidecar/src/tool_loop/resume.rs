@@ -8,10 +8,9 @@ use decision::problem::{Origin, Problem, ProblemKind};
 
 use super::Engine;
 use crate::containers::{Claim, ContainerError};
+use crate::ids;
 use crate::wire::container::{ContainerAsked, asked};
 
-/// Characters of an id that is none which an error repeats.
-const MAX_SHOWN: usize = 64;
 /// When to come back for a container that is in use.
 const BUSY_RETRY_AFTER_S: u32 = 1;
 
@@ -45,7 +44,7 @@ impl Engine {
 
 /// Says why a request does not get its container.
 fn of_container(error: &ContainerError, id: &str, param: &str) -> Problem {
-    let id: String = id.chars().filter(|letter| !letter.is_control()).take(MAX_SHOWN).collect();
+    let id = ids::shown(id);
     match error {
         ContainerError::Unknown => {
             let message = format!(

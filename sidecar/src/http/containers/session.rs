@@ -12,10 +12,10 @@ use decision::problem::{Origin, Problem, ProblemKind};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::files::form::shown;
 use super::super::internal::json_response;
 use super::super::{Refusal, Services, credential};
 use crate::containers::ContainerError;
+use crate::ids::shown;
 use crate::repository::ContainerRow;
 
 type IdPath = Result<Path<String>, PathRejection>;
