@@ -102,9 +102,9 @@ async fn list(
         }
         Question::Nothing => Page { files: Vec::new(), has_more: false },
     };
-    let mut share = services.bodies.share();
-    share.belongs_to(&owner.workspace)?;
-    Ok(Held::new(render::page(&page, shape).to_string(), share)?.response())
+    let mut room = services.bodies.share();
+    room.belongs_to(&owner.workspace)?;
+    Ok(Held::new(render::page(&page, shape).to_string(), room)?.response())
 }
 
 /// `GET /v1/files/{id}`

@@ -65,7 +65,7 @@ async fn a_token_count_names_files_of_ours_like_a_message_and_a_batch_is_refused
     refused(&gone, 404, "not_found_error");
     let batch = json!({"requests": [{"custom_id": "a", "params": request(&tag, &mine)}]});
     let batch = Call::post("/v1/messages/batches", &batch).header("anthropic-version", "2023-06-01");
-    let message = refused(&stack.send(batch).await, 400, "invalid_request_error").to_owned();
+    let message = refused(&stack.send(batch).await, 400, "invalid_request_error");
     assert!(message.contains("upload the file to the provider"), "{message}");
     assert_eq!(seen(&stack, &tag).await.len(), 1);
 }
