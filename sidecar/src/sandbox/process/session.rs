@@ -257,8 +257,9 @@ fn results(ran: Ran, budget: Duration, limits: &SandboxLimits) -> Vec<ExecutionR
         ExecutionResult { stdout, stderr, return_code, ..ExecutionResult::default() }
     };
     let mut results: Vec<_> = printed.into_iter().enumerate().map(result).collect();
-    // Only what runs alone has these.
-    if let (Ending::Finished(done) | Ending::Interrupted(done), Some(mut alone)) = (ending, results.pop()) {
+    let (Ending::Finished(done) | Ending::Interrupted(done)) = ending else { return results };
+    // Only what runs alone has figures, or an edit.
+    if let Some(mut alone) = results.pop() {
         alone.files = done.figures.into_iter().map(|name| ProducedFile { name }).collect();
         results.push(match done.edit {
             Some(edit) => edited(edit, alone, limits),
