@@ -91,7 +91,7 @@ impl StoredResponses {
         let database = crate::repository::Database::Sqlite(folder.join("kept.db"));
         let repository = Repository::open(&database, Arc::clone(&clock)).await.unwrap();
         let (stored, work) = Self::new(repository, clock, limits);
-        tokio::spawn(work);
+        tokio_util::task::TaskTracker::new().spawn(work);
         stored
     }
 

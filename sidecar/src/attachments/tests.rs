@@ -248,7 +248,15 @@ async fn no_providers_code_runs_without_a_file_that_its_model_cannot_be_shown_ei
     let (csv, binary) = (fixture.store("data.csv", CSV).await, fixture.store("model.bin", b"\0\x01\x02").await);
     let ask = async |id: &str, declares_code: bool, recipient: Recipient| {
         let body = messages(json!([upload(id)])).to_string().into();
-        let asked = Asked { owner: &ann(), wire: ApiFormat::Messages, body, recipient, inputs: ALL, declares_code };
+        let asked = Asked {
+            owner: &ann(),
+            wire: ApiFormat::Messages,
+            body,
+            recipient,
+            workspace: None,
+            inputs: ALL,
+            declares_code,
+        };
         fixture.attachments.resolve(asked, &mut |_| Ok(())).await.map_err(|error| *error.problem)
     };
     let refused = ask(&binary, true, Recipient::Provider).await.unwrap_err();
