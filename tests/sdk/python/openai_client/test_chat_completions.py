@@ -64,7 +64,7 @@ def test_every_chunk_of_a_stream_without_usage_has_a_choice(client):
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("model", ["code-retold", "code-fails", "thinking", "mixed", "length"])
+@pytest.mark.parametrize("model", ["code-retold", "code-fails", "thinking", "mixed"])
 def test_strict_validation_accepts_every_answer(strict_client, prefix, model):
     tools = [{"type": "code_interpreter"}, *([WEATHER] if model == "mixed" else [])]
     request = question(prefix + model, tools=tools, extra_body={"otari_include": ["code_execution"]})

@@ -80,7 +80,6 @@ def test_raw_events_come_in_order_and_the_code_arrives_in_fragments(client, mode
         "responses--thinking",
         "code-fails",
         "bad-arguments",
-        "length",
     ],
 )
 def test_strict_validation_accepts_every_answer(strict_client, model):
