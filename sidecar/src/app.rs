@@ -131,21 +131,13 @@ impl App {
     /// Opens everything and listens; serves nothing yet.
     pub async fn build(config: &Config, parts: Parts) -> Result<Self, AppError> {
         let hop_secret = hop_secret(config, &*parts.ids)?;
-        let repository = open_repository(config, &parts).await?;
-        if config.identity == IdentityConfig::OtariKey {
-            let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
-            keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
-        }
+        let repository = open_repository_to_serve(config, &parts).await?;
         let Sandbox { backend: sandbox, embedded } = build_sandbox(config, &parts).await?;
         let basis = policy_basis(config, sandbox.is_some());
         let policy = PolicyHolder::start(repository.clone(), Arc::clone(&parts.clock), basis).await?;
         let (requests, background) = (TaskTracker::new(), TaskTracker::new());
         let models = ModelClient::new(model_target(config), config.upstream).map_err(AppError::Models)?;
-        let reaper = sandbox.as_ref().map(|sandbox| {
-            let (reaper, work) = Reaper::new(Arc::clone(sandbox), config.sandbox.max_sessions_per_workspace);
-            background.spawn(work);
-            reaper
-        });
+        let reaper = sandbox.as_ref().map(|sandbox| reaper(config, sandbox, &background));
         let metrics = Metrics::new();
         let containers = reaper
             .clone()
@@ -291,8 +283,23 @@ async fn serving(
     Ok(Some(Serving::build(serve, &config.http, sandbox, ids, bodies, requests.clone()).await?))
 }
 
-/// Opens the database of this config and makes the default owner. The first key is made by who serves, not by commands
-/// beside it, whose environment may be another.
+fn reaper(config: &Config, sandbox: &Arc<dyn SandboxBackend>, background: &TaskTracker) -> Reaper {
+    let (reaper, work) = Reaper::new(Arc::clone(sandbox), config.sandbox.max_sessions_per_workspace);
+    background.spawn(work);
+    reaper
+}
+
+/// The same with the first key, which is made by who serves, not by commands beside it, whose environment may be another.
+async fn open_repository_to_serve(config: &Config, parts: &Parts) -> Result<Repository, AppError> {
+    let repository = open_repository(config, parts).await?;
+    if config.identity == IdentityConfig::OtariKey {
+        let (given, file) = (config.bootstrap_key.as_ref(), config.bootstrap_key_file());
+        keys::ensure_bootstrap(&repository, &*parts.ids, given, &file).await?;
+    }
+    Ok(repository)
+}
+
+/// Opens the database of this config and makes the default owner.
 pub async fn open_repository(config: &Config, parts: &Parts) -> Result<Repository, AppError> {
     make_data_dir(config)?;
     let repository = Repository::open(&config.database, Arc::clone(&parts.clock)).await?;

@@ -208,7 +208,9 @@ impl Containers {
     pub async fn shut(&self) {
         let parked = self.0.parked.close();
         if self.0.parts.place.outlives {
-            parked.iter().for_each(|(_, lease)| lease.let_go());
+            for (_, lease) in &parked {
+                lease.let_go();
+            }
             return;
         }
         let ending = stream::iter(parked).for_each_concurrent(AT_ONCE, async |(id, lease)| {

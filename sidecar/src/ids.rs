@@ -41,6 +41,12 @@ pub fn shown(id: &str) -> String {
     id.chars().filter(|character| !character.is_control()).take(MAX_SHOWN).collect()
 }
 
+/// Bytes as lower-case hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
+    nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect()
+}
+
 /// The name that a file of ours has inside a container on the OpenAI wire: the same digits behind another prefix.
 pub fn in_container(file_id: &str) -> String {
     let [file, in_container] = decision::request::OWN_FILES;

@@ -19,13 +19,15 @@ pub(super) fn read(reader: &mut Reader<'_>, sandbox: &SandboxConfig, tool_loop: 
         let fix = "write no more than containers.lifetime_seconds, or more there";
         reader.problem(keys::CONTAINERS_IDLE_SECONDS.path, idle.as_secs().to_string(), fix);
     }
-    let max_kept = match reader.is_set(&keys::CONTAINERS_MAX_KEPT) {
-        true => reader.size(&keys::CONTAINERS_MAX_KEPT),
-        false => sandbox.max_sessions,
+    let max_kept = if reader.is_set(&keys::CONTAINERS_MAX_KEPT) {
+        reader.size(&keys::CONTAINERS_MAX_KEPT)
+    } else {
+        sandbox.max_sessions
     };
-    let max_kept_per_workspace = match reader.is_set(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE) {
-        true => reader.size(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE),
-        false => sandbox.max_sessions_per_workspace.min(max_kept),
+    let max_kept_per_workspace = if reader.is_set(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE) {
+        reader.size(&keys::CONTAINERS_MAX_KEPT_PER_WORKSPACE)
+    } else {
+        sandbox.max_sessions_per_workspace.min(max_kept)
     };
     if max_kept_per_workspace > max_kept {
         let fix = "write no more than containers.max_kept, or more there";

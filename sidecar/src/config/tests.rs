@@ -274,13 +274,13 @@ hop_secret_env: HOP
     check(
         text,
         &[],
-        expect![[r#"
+        expect![[r"
             identity.user_header: means nothing with mode none: take it out, or write mode: header
             sandbox.url: means nothing with backend none: take it out, or write backend: http
             hop_secret_env: `HOP`: set the environment variable HOP, or leave this key out
             identity.mode: `none`: anybody who reaches this address could run code: write otari_key or header, or listen on 127.0.0.1
             http.max_buffered_bytes: `65536`: a body of max_body_bytes would never fit: write at least as much here, or less there
-        "#]],
+        "]],
     );
     let mesh = r#"
 model_url: http://mesh:8080

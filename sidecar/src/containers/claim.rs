@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{ContainerError, Containers, end};
+use crate::ids;
 use crate::repository::ContainerRow;
 use crate::sandbox::{Lease, ListedFile, Listing, SandboxError};
 use crate::telemetry::chain;
@@ -154,7 +155,7 @@ impl Claim {
             while let Some(piece) = content.next().await {
                 hash.update(&piece.ok()?);
             }
-            Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+            Some(ids::hex(&hash.finalize()))
         };
         timeout(COMPARE_TIMEOUT, read).await.ok().flatten().is_some_and(|found| found == sha256)
     }

@@ -17,6 +17,7 @@ use super::id::FileId;
 use super::record::{FileRecord, NewFile};
 use super::store::{BlobWriter, StoreError};
 use super::{FilesError, Inside, Turn, kill_point};
+use crate::ids;
 use crate::repository::StoredFile;
 use crate::telemetry;
 
@@ -209,7 +210,7 @@ impl Writing {
     async fn store(&mut self, new: NewFile) -> Result<FileRecord, FilesError> {
         self.blob.commit().await?;
         kill_point::reached("committed");
-        let sha256 = hex(&std::mem::take(&mut self.hash).finalize());
+        let sha256 = ids::hex(&std::mem::take(&mut self.hash).finalize());
         let retention = self.inside.limits.retention.map(|time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
         let lifetime_ms = new.lifetime_ms.or(retention);
         let stored = StoredFile {
@@ -264,14 +265,6 @@ impl Writing {
             tracing::warn!(file = id, error, "the row of an upload that was given up stays until the sweep");
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 0x0f])
-        .filter_map(|nibble| char::from_digit(nibble.into(), 16))
-        .collect()
 }
 
 impl fmt::Debug for Upload {

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Shared;
 use crate::files::name::Names;
 use crate::files::{Files, FilesError, FilesLimits, NewFile, Purpose, Staged};
+use crate::ids;
 use crate::sandbox::{FileStamp, Lease, ListedFile, ProducedFile, SandboxError, WorkspacePath};
 use crate::wire::event::{CodeFile, CodeFiles, NotKept, StoredFile};
 
@@ -226,7 +227,7 @@ async fn is_unchanged(
         while let Some(piece) = content.next().await {
             hash.update(&piece?);
         }
-        Ok::<_, SandboxError>(hex(&hash.finalize()) == known.sha256)
+        Ok::<_, SandboxError>(ids::hex(&hash.finalize()) == known.sha256)
     };
     // What cannot be read now is told when it is to be stored.
     matches!(timeout_at(deadline, reading).await, Ok(Ok(true)))
@@ -261,7 +262,7 @@ async fn store(
     }
     if let (Some(known), Some(hash)) = (known, hash)
         && known.size_bytes == upload.size_bytes()
-        && known.sha256 == hex(&hash.finalize())
+        && known.sha256 == ids::hex(&hash.finalize())
     {
         return Ok(None);
     }
@@ -336,9 +337,4 @@ fn unstored(error: &FilesError) -> NotKept {
 
 fn log(error: &(dyn std::error::Error + 'static), what: &'static str) {
     tracing::warn!(error, "{what}");
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
-    nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect()
 }
