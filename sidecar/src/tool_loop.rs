@@ -173,7 +173,8 @@ impl Engine {
         if let Some(dropped) = &dropped {
             tracing::info!(request.id = %asked.request_id, dropped, "not carried over to the model's wire");
         }
-        let mut driver = self.driver(&mut asked, wires, prepared, reaper, keeping);
+        // On the heap: it is large, and every future around it would be too.
+        let mut driver = Box::new(self.driver(&mut asked, wires, prepared, reaper, keeping));
         let first = driver.first_answer().await?;
         let mut headers = headers::for_client(&first.headers, wires.caller, &asked.request_id, dropped.as_deref());
         if !first.status.is_success() {
@@ -291,7 +292,7 @@ impl Engine {
 }
 
 /// Runs a streamed answer. What goes wrong was told in the stream, and logged where it happened.
-async fn stream_answer(mut driver: Driver, first: ModelAnswer, sink: Sink) {
+async fn stream_answer(mut driver: Box<Driver>, first: ModelAnswer, sink: Sink) {
     let ended = driver.run(first, &sink).await;
     if let (Err(problem), Sink::Stream(client)) = (ended, &sink) {
         driver.tally.fail(problem.kind);
@@ -301,7 +302,7 @@ async fn stream_answer(mut driver: Driver, first: ModelAnswer, sink: Sink) {
         drop(tokio::time::timeout_at(deadline, client.send(last)).await);
     }
     drop(sink);
-    let Driver { mut model, session, finished, limits, .. } = driver;
+    let Driver { mut model, session, finished, limits, .. } = *driver;
     drop(session);
     if finished {
         let patience = limits.drain_timeout;

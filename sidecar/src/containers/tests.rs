@@ -160,7 +160,7 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn a_kept_session_is_gone_on_with_by_one_at_a_time_and_its_time_begins_anew() {
-    let fixture = Fixture::new(4, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(4, Some(Duration::from_mins(1)));
     let containers = fixture.process(LIMITS, 4).await;
     let id = kept(&containers, "team", 1).await;
     assert!(matches!(containers.resume(&owner("rivals"), &id).await, Err(ContainerError::Unknown)));
@@ -188,7 +188,7 @@ async fn a_kept_session_is_gone_on_with_by_one_at_a_time_and_its_time_begins_ane
 
 #[tokio::test]
 async fn no_session_outlives_its_whole_time_however_often_it_is_used() {
-    let fixture = Fixture::new(4, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(4, Some(Duration::from_mins(1)));
     let limits = ContainerLimits { lifetime: Duration::from_secs(15), ..LIMITS };
     let containers = fixture.process(limits, 4).await;
     let id = kept(&containers, "team", 1).await;
@@ -209,7 +209,7 @@ async fn what_cannot_be_kept_is_not() {
     let containers = fixture.process(LIMITS, 4).await;
     let lease = containers.lease(&spec).await.unwrap();
     assert_eq!(containers.expiry(&owner("team"), &lease), None);
-    let fixture = Fixture::new(4, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(4, Some(Duration::from_mins(1)));
     let off = fixture.process(ContainerLimits { idle: Duration::ZERO, ..LIMITS }, 4).await;
     let lease = off.lease(&spec).await.unwrap();
     assert_eq!(off.expiry(&owner("team"), &lease), None);
@@ -225,7 +225,7 @@ async fn what_cannot_be_kept_is_not() {
 
 #[tokio::test]
 async fn the_oldest_unused_session_gives_way_to_a_new_one_and_none_in_use_does() {
-    let fixture = Fixture::new(3, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(3, Some(Duration::from_mins(1)));
     let containers = fixture.process(LIMITS, 3).await;
     let ids = [kept(&containers, "a", 1).await, kept(&containers, "b", 2).await, kept(&containers, "c", 3).await];
     // Used again, the first is the youngest.
@@ -245,7 +245,7 @@ async fn the_oldest_unused_session_gives_way_to_a_new_one_and_none_in_use_does()
 
 #[tokio::test]
 async fn a_workspace_at_its_share_pushes_out_its_own_and_nobody_elses() {
-    let fixture = Fixture::new(10, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(10, Some(Duration::from_mins(1)));
     let containers = fixture.process(LIMITS, 2).await;
     let theirs = kept(&containers, "rivals", 1).await;
     let (first, second) = (kept(&containers, "team", 2).await, kept(&containers, "team", 3).await);
@@ -257,7 +257,7 @@ async fn a_workspace_at_its_share_pushes_out_its_own_and_nobody_elses() {
 
 #[tokio::test]
 async fn no_more_are_kept_than_may_be() {
-    let fixture = Fixture::new(10, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(10, Some(Duration::from_mins(1)));
     let limits = ContainerLimits { max_kept: 3, max_kept_per_workspace: 2, ..LIMITS };
     let containers = fixture.process(limits, 10).await;
     let mut ids = Vec::new();
@@ -276,7 +276,7 @@ async fn no_more_are_kept_than_may_be() {
 
 #[tokio::test]
 async fn another_process_goes_on_with_it_and_what_it_ends_is_ended_here() {
-    let fixture = Fixture::new(4, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(4, Some(Duration::from_mins(1)));
     let (here, there) = (fixture.process(LIMITS, 1).await, fixture.process(LIMITS, 1).await);
     let id = kept(&here, "team", 1).await;
     let claim = there.resume(&owner("team"), &id).await.unwrap();
@@ -293,7 +293,7 @@ async fn another_process_goes_on_with_it_and_what_it_ends_is_ended_here() {
 
 #[tokio::test]
 async fn a_process_that_ends_leaves_a_servers_sessions_to_the_others_and_takes_no_other() {
-    let fixture = Fixture::new(4, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(4, Some(Duration::from_mins(1)));
     let (here, there) = (fixture.process(LIMITS, 4).await, fixture.process(LIMITS, 4).await);
     let id = kept(&here, "team", 1).await;
     here.shut().await;
@@ -306,7 +306,7 @@ async fn a_process_that_ends_leaves_a_servers_sessions_to_the_others_and_takes_n
 
 #[tokio::test]
 async fn a_lost_session_takes_its_row_with_it_and_one_that_does_not_answer_stays() {
-    let fixture = Fixture::new(4, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(4, Some(Duration::from_mins(1)));
     let containers = fixture.process(LIMITS, 4).await;
     let id = kept(&containers, "team", 1).await;
     fixture.beds.unreachable.store(true, Ordering::SeqCst);
@@ -325,7 +325,7 @@ async fn a_lost_session_takes_its_row_with_it_and_one_that_does_not_answer_stays
 
 #[tokio::test]
 async fn whoever_stops_waiting_for_a_container_does_not_keep_it() {
-    let fixture = Fixture::new(4, Some(Duration::from_secs(60)));
+    let fixture = Fixture::new(4, Some(Duration::from_mins(1)));
     let containers = fixture.process(LIMITS, 4).await;
     let id = kept(&containers, "team", 1).await;
     let owner = owner("team");

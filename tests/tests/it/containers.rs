@@ -50,7 +50,7 @@ impl<'a> Caller<'a> {
     }
 
     async fn container(&self, method: Method, id: &str) -> Answer {
-        self.send(Call::new(method, &format!("/v1/containers/{id}"))).await
+        self.send(Call::new(method, format!("/v1/containers/{id}"))).await
     }
 }
 
