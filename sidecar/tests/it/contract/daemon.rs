@@ -75,7 +75,8 @@ async fn nothing_survives_its_kill() {
     child.wait().unwrap();
     until("the daemon is gone", || !runs(&seconds)).await;
     // The socket that it left is in nobody's way.
-    let mut next = command(&folder, &format!("sandbox: {{serve: \"unix:{}\"}}", socket.display())).spawn().unwrap();
+    let next = format!("sandbox: {{serve: \"unix:{}\", warm_sessions: 0}}", socket.display());
+    let mut next = command(&folder, &next).spawn().unwrap();
     loop {
         if tokio::net::UnixStream::connect(&socket).await.is_ok() {
             break;

@@ -116,10 +116,15 @@ async fn the_life_of_a_session_begins_when_it_is_taken() {
 async fn one_that_the_kernel_killed_is_given_to_nobody() {
     let place = start(1, default_limits()).await;
     filled(&place, 1).await;
-    for pid in marked(&place.marker()) {
+    let marked = marked(&place.marker());
+    let below = below(&marked);
+    assert!(below.len() > marked.len(), "an interpreter runs in it");
+    for pid in marked {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    until("it is dead", || !runs(&place.marker())).await;
+    let lives =
+        |pid: &rustix::process::Pid| std::path::Path::new(&format!("/proc/{}/exe", pid.as_raw_nonzero())).exists();
+    until("it is dead", || !runs(&place.marker()) && !below.iter().any(lives)).await;
     let session = place.session().await;
     assert_eq!(place.output(&session, "1").await, "1\n");
     place.destroy(&session).await;
@@ -148,6 +153,25 @@ async fn those_that_nobody_took_end_with_the_sandbox() {
     until("its processes are gone", || !runs(&marker)).await;
     let left = || std::fs::read_dir(data.path().join("sandbox/sessions")).unwrap().count();
     until("its files are gone", || left() == 0).await;
+}
+
+/// These processes, and those that they started.
+fn below(pids: &[rustix::process::Pid]) -> Vec<rustix::process::Pid> {
+    let mut found = pids.to_vec();
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        let pid = pid.as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let children =
+            children.split_whitespace().filter_map(|child| rustix::process::Pid::from_raw(child.parse().ok()?));
+        for child in children {
+            if !found.contains(&child) {
+                found.push(child);
+            }
+        }
+        next += 1;
+    }
+    found
 }
 
 /// Processes whose first argument is this.
