@@ -229,7 +229,6 @@ models:
             sandbox.token_env: `(hidden)`: write the name of an environment variable (A-Z, 0-9 and _) that holds the secret
             sandbox.url: write the address of the contract-v1 server
             OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
-            OTARI_SANDBOX_MAX_SESSIONS: `many`: write a whole number from 1 to 4096
             listen: `localhost`: write an IP address and a port, such as 127.0.0.1:8080
             database_url: `(hidden)`: write sqlite, or the URL of a PostgreSQL database, as in postgres://user:password@host:5432/name
             max_body_bytes: `12`: write a whole number from 1024 to 1073741824
