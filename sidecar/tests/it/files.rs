@@ -1,6 +1,7 @@
 //! The five files routes over the real router, SQLite and a store in a folder.
 
 mod access;
+mod broken;
 mod containers;
 mod download;
 mod expiry;
