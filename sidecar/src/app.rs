@@ -139,9 +139,8 @@ impl App {
         let models = ModelClient::new(model_target(config), config.upstream).map_err(AppError::Models)?;
         let reaper = sandbox.as_ref().map(|sandbox| reaper(config, sandbox, &background));
         let metrics = Metrics::new();
-        let containers = reaper
-            .clone()
-            .map(|reaper| containers::build(config, &parts, &repository, reaper, &metrics, (&requests, &background)));
+        let containers =
+            reaper.clone().map(|reaper| containers::build(config, &parts, &repository, reaper, &metrics, &requests));
         let (stored, keeping) = StoredResponses::new(repository.clone(), Arc::clone(&parts.clock), config.stored);
         background.spawn(keeping);
         let files = open_files(config, &parts, &repository, &requests)?;

@@ -5,18 +5,20 @@
 //! removed its row, or claimed it, before. No new session fails for want of room while one that is kept stands unused.
 
 mod claim;
+mod hold;
 mod parked;
 mod room;
 mod sweep;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use decision::identity::Identity;
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -27,7 +29,7 @@ use crate::sandbox::remote::{HttpSandbox, HttpSettings};
 use crate::sandbox::{Lease, Reaper, SandboxBackend, SandboxError, SessionGrant, SessionId};
 use crate::telemetry::{Metrics, chain};
 
-use claim::Left;
+use hold::Held;
 use parked::ParkedLeases;
 
 pub use claim::Claim;
@@ -36,8 +38,10 @@ pub use claim::Claim;
 const MAX_ID_CHARS: usize = 64;
 /// Between two looks whether a container that is in use is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Sessions that are given back at the same time.
+/// Sessions that are ended at the same time.
 const AT_ONCE: usize = 16;
+/// How the name of a sandbox begins that another replica advertised: all that is called with the token that replicas share.
+const PEER: &str = "peer+";
 /// Other replicas whose sessions can be reached without a new client.
 const MAX_CLIENTS: usize = 256;
 
@@ -54,19 +58,28 @@ pub struct ContainerLimits {
     pub max_kept: usize,
     /// How many of them are of one workspace.
     pub max_kept_per_workspace: usize,
-    /// How long a request can have one, at most.
+    /// How long a request that is not heard of any more has one; while it lives that is renewed.
     pub claim: Duration,
 }
 
 /// What this process calls its own sandbox, and how it reaches others'.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The address at which other replicas reach it too, or a name that means something to this process alone.
+    /// What rows say: [`Self::peer`] of its address if other replicas reach it there, the URL of a server of its own, or a
+    /// name that means something to this process alone.
     pub backend: String,
     /// The sessions are not of this process and outlive it.
     pub outlives: bool,
     /// How other replicas' sandboxes are reached, but for the address; `None` if they are not.
     pub others: Option<HttpSettings>,
+}
+
+impl Place {
+    /// The name of a sandbox that its replica serves to the others at this URL. Whoever reads it in a row brings there the
+    /// token that they share.
+    pub fn peer(url: &str) -> String {
+        format!("{PEER}{url}")
+    }
 }
 
 /// What containers are made of.
@@ -98,8 +111,12 @@ struct Shared {
     parked: ParkedLeases,
     /// Clients of other replicas' sandboxes, by address.
     others: Mutex<HashMap<String, Arc<dyn SandboxBackend>>>,
-    /// Where claims go whose request did not end well.
-    left: mpsc::UnboundedSender<Left>,
+    /// The rows that requests have; those that have ended go with the next.
+    held: Mutex<Vec<Weak<Held>>>,
+    /// Turns of ending a session that a request had.
+    ending: Semaphore,
+    /// Claims end there, wherever they are dropped.
+    runtime: Handle,
 }
 
 /// Why a request does not get the container that it asks for.
@@ -123,14 +140,16 @@ pub enum ContainerError {
 }
 
 impl Containers {
-    /// Creates it, and the task that gives back what requests left behind; the task ends with the last handle and claim.
-    pub fn new(parts: Parts) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        // Unbounded, yet bounded by the number of claims.
-        let (left, inbox) = mpsc::unbounded_channel();
-        let waiting = stream::unfold(inbox, async |mut inbox| Some((inbox.recv().await?, inbox)));
-        let task = waiting.for_each_concurrent(AT_ONCE, Left::give_back);
-        let shared = Shared { parts, parked: ParkedLeases::default(), others: Mutex::default(), left };
-        (Self(Arc::new(shared)), task)
+    /// Creates it, inside the runtime that its tasks run on.
+    pub fn new(parts: Parts) -> Self {
+        Self(Arc::new(Shared {
+            parts,
+            parked: ParkedLeases::default(),
+            others: Mutex::default(),
+            held: Mutex::default(),
+            ending: Semaphore::new(AT_ONCE),
+            runtime: Handle::current(),
+        }))
     }
 
     /// Claims a container of this owner's, waiting for it if it is in use; its session is known to be alive.
@@ -151,9 +170,10 @@ impl Containers {
         self.repository().container(owner, id).await?.ok_or(ContainerError::Unknown)
     }
 
-    /// Ends a container of this owner's, and its session with it, before this returns.
+    /// Ends a container of this owner's, and its session with it, before this returns. An error says that it may go on.
     pub async fn delete(&self, owner: &Identity, id: &str) -> Result<(), ContainerError> {
-        self.resume(owner, id).await?.delete().await;
+        self.resume(owner, id).await?.delete().await?;
+        self.0.parts.metrics.container("deleted");
         Ok(())
     }
 
@@ -178,9 +198,10 @@ impl Containers {
 
     async fn keep_now(&self, owner: Identity, id: String, lease: Arc<Lease>, expires_at: Timestamp) {
         let Some((idle, left)) = self.times(&lease) else { return };
-        if !self.make_room_to_keep(&owner.workspace).await {
+        let Some(room) = self.make_room_to_keep(&owner.workspace).await else {
+            tracing::info!("a session is not kept: all that are kept are in use");
             return;
-        }
+        };
         let now = self.now_ms();
         let row = ContainerRow {
             id,
@@ -198,15 +219,16 @@ impl Containers {
             return;
         }
         self.0.parts.metrics.container("kept");
-        if !self.0.parked.park(row.id.clone(), row.owner.workspace.clone(), lease) {
+        if !room.park(row.id.clone(), lease) {
             // The process is ending, and so are its sessions.
             self.forget(&row.id).await;
         }
     }
 
-    /// Keeps no session any more: those of this process end, those of a server that outlives it are left to others.
+    /// Keeps no session any more, and forgets those that a request has after all: those of this process end, those of a server that outlives it are left to others.
     pub async fn shut(&self) {
         let parked = self.0.parked.close();
+        self.forget_held().await;
         if self.0.parts.place.outlives {
             for (_, lease) in &parked {
                 lease.let_go();
@@ -279,12 +301,13 @@ impl Containers {
         if name == place.backend {
             return Some(Arc::clone(reaper.backend()));
         }
-        let settings = place.others.as_ref().filter(|_| name.contains("://"))?;
+        // Whatever else a row names must not get the token.
+        let (url, settings) = (name.strip_prefix(PEER)?, place.others.as_ref()?);
         let mut others = self.0.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = others.get(name) {
+        if let Some(known) = others.get(url) {
             return Some(Arc::clone(known));
         }
-        let client = match HttpSandbox::new(HttpSettings { url: name.to_owned(), ..settings.clone() }) {
+        let client = match HttpSandbox::new(HttpSettings { url: url.to_owned(), ..settings.clone() }) {
             Ok(client) => Arc::new(client),
             Err(error) => {
                 tracing::error!(error = %chain(&error), "the sandbox of another replica cannot be called");
@@ -295,7 +318,7 @@ impl Containers {
         if others.len() >= MAX_CLIENTS {
             others.clear();
         }
-        others.insert(name.to_owned(), Arc::clone(&client) as _);
+        others.insert(url.to_owned(), Arc::clone(&client) as _);
         Some(client)
     }
 

@@ -16,16 +16,16 @@ use crate::telemetry::Metrics;
 /// How the name of a sandbox begins that nobody else can reach: the next process of this host has another.
 const PROCESS: &str = "process-";
 
-/// Builds them. What must not be broken off is a task of `requests`, what goes on beside them one of `background`.
+/// Builds them. What must not be broken off is a task of `requests`.
 pub(super) fn build(
     config: &Config,
     parts: &Parts,
     repository: &Repository,
     reaper: Reaper,
     metrics: &Metrics,
-    (requests, background): (&TaskTracker, &TaskTracker),
+    requests: &TaskTracker,
 ) -> Containers {
-    let (containers, work) = Containers::new(containers::Parts {
+    Containers::new(containers::Parts {
         repository: repository.clone(),
         reaper,
         place: place(config, &*parts.ids),
@@ -33,9 +33,7 @@ pub(super) fn build(
         clock: Arc::clone(&parts.clock),
         tasks: requests.clone(),
         metrics: metrics.clone(),
-    });
-    background.spawn(work);
-    containers
+    })
 }
 
 fn place(config: &Config, ids: &dyn IdSource) -> Place {
@@ -49,7 +47,7 @@ fn place(config: &Config, ids: &dyn IdSource) -> Place {
             Place { backend: settings.url.clone(), outlives: true, others: None }
         }
         (_, Some(serve)) => Place {
-            backend: serve.advertise_url.clone().unwrap_or_else(|| ids.mint(PROCESS)),
+            backend: serve.advertise_url.as_deref().map_or_else(|| ids.mint(PROCESS), Place::peer),
             outlives: false,
             others: serve.token.as_ref().map(reached_with),
         },

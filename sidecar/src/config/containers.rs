@@ -5,13 +5,12 @@ use std::time::Duration;
 use super::reader::Reader;
 use super::{SandboxConfig, keys};
 use crate::containers::ContainerLimits;
-use crate::tool_loop::Limits;
 
-/// What a request may take beside the loop: to be read, and to end.
-const CLAIM_MARGIN: Duration = Duration::from_mins(1);
+/// How long a container stays in use after its process was killed; whoever lives renews it in time.
+const CLAIM: Duration = Duration::from_mins(2);
 
 /// Reads it.
-pub(super) fn read(reader: &mut Reader<'_>, sandbox: &SandboxConfig, tool_loop: &Limits) -> ContainerLimits {
+pub(super) fn read(reader: &mut Reader<'_>, sandbox: &SandboxConfig) -> ContainerLimits {
     let seconds = |reader: &mut Reader<'_>, key| Duration::from_secs(reader.integer(key));
     let idle = seconds(reader, &keys::CONTAINERS_IDLE_SECONDS);
     let lifetime = seconds(reader, &keys::CONTAINERS_LIFETIME_SECONDS);
@@ -39,6 +38,6 @@ pub(super) fn read(reader: &mut Reader<'_>, sandbox: &SandboxConfig, tool_loop: 
         busy_wait: seconds(reader, &keys::CONTAINERS_BUSY_WAIT_SECONDS),
         max_kept,
         max_kept_per_workspace,
-        claim: tool_loop.request_timeout.saturating_add(CLAIM_MARGIN),
+        claim: CLAIM,
     }
 }

@@ -131,7 +131,7 @@ keys! {
     SANDBOX_SERVE_TOKEN_ENV: "sandbox.serve_token_env", Kind::EnvName, None,
         "Environment variable with the bearer token that callers of `sandbox.serve` must bring, at least 16 characters. A TCP address needs one; a Unix socket is open to the sidecar's own user alone.";
     SANDBOX_ADVERTISE_URL: "sandbox.advertise_url", Kind::Url, None,
-        "The address at which the sidecar's other replicas reach `sandbox.serve`, each with the token that they share. With it any replica goes on with a container of this one's; without, only this one does.";
+        "The address at which the sidecar's other replicas reach `sandbox.serve`, each with the token that they share, which every call to it carries: an `https://` address, or one in a private network. With it any replica goes on with a container of this one's; without, only this one does.";
     SANDBOX_BWRAP: "sandbox.bwrap", Kind::Path, Some("/usr/bin/bwrap"),
         "With `embedded`: bubblewrap, version 0.8 or newer.";
     SANDBOX_PYTHON: "sandbox.python", Kind::Path, Some("/usr/bin/python3"),

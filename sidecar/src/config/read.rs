@@ -65,7 +65,7 @@ fn read_config(reader: &mut Reader<'_>) -> Config {
         providers,
         models,
         policy: read_policy(reader),
-        containers: containers::read(reader, &sandbox, &tool_loop),
+        containers: containers::read(reader, &sandbox),
         sandbox,
         tool_loop,
         stored: StoredLimits {

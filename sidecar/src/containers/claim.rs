@@ -1,18 +1,20 @@
 //! A container that one request has for itself, given back whatever happens to that request.
 //!
-//! INVARIANT: a claim ends once, in the background, whether its request waits for that or is gone. A session whose last call did not end well is not given back but ended.
+//! INVARIANT: a claim ends once, in a task of its own, whether its request waits for that or is gone. A session whose last
+//! call did not end well is not given back but ended.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{ContainerError, Containers, end};
+use super::hold::Hold;
+use super::{ContainerError, Containers};
 use crate::ids;
 use crate::repository::ContainerRow;
 use crate::sandbox::{Lease, ListedFile, Listing, SandboxError};
@@ -20,6 +22,8 @@ use crate::telemetry::chain;
 
 /// How long a call that was cut off may take to end.
 const CALL_GRACE: Duration = Duration::from_secs(5);
+/// Until a row is given back again whose first time failed.
+const RELEASE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long it may take to read a file that may be the one that is to go in.
 const COMPARE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -37,16 +41,8 @@ pub struct Claim {
 struct Taken {
     containers: Containers,
     row: ContainerRow,
-    until_ms: i64,
+    hold: Hold,
     lease: Arc<Lease>,
-}
-
-/// A claim that ends, whoever waits for it.
-pub(super) struct Left {
-    taken: Taken,
-    ending: Ending,
-    /// Hears of it when it is done.
-    told: Option<oneshot::Sender<()>>,
 }
 
 /// How a claim ends.
@@ -68,7 +64,8 @@ impl Claim {
         lease: Arc<Lease>,
     ) -> Result<Self, ContainerError> {
         let id = row.id.clone();
-        let taken = Taken { containers, row, until_ms, lease: Arc::clone(&lease) };
+        let hold = Hold::new(&containers, &id, until_ms);
+        let taken = Taken { containers, row, hold, lease: Arc::clone(&lease) };
         let mut claim = Self { taken: Some(taken), lease, id, listing: Listing::default() };
         match claim.lease.list_files().await {
             Ok(listing) => claim.listing = listing,
@@ -76,7 +73,8 @@ impl Claim {
             Err(SandboxError::NotServed) => {}
             Err(SandboxError::UnknownSession) => {
                 if let Some(taken) = claim.taken.take() {
-                    taken.discard().await;
+                    // What fails is logged.
+                    taken.discard().await.ok();
                 }
                 return Err(ContainerError::Unknown);
             }
@@ -118,25 +116,34 @@ impl Claim {
 
     /// Gives it back, to be kept until `expires_at`. It is given back, too, if this is dropped.
     pub async fn release(self, expires_at: Timestamp) {
-        self.end(Ending::Release(Some(expires_at.as_millisecond()))).await;
+        // What fails is logged.
+        self.end(Ending::Release(Some(expires_at.as_millisecond()))).await.ok();
     }
 
-    /// Gives it back in the background once `rest` has ended, which says whether the session is good for more.
-    pub fn leave(mut self, rest: BoxFuture<'static, bool>) {
-        self.send(Ending::After(rest), None);
+    /// Gives it back in the background once `rest` has ended, which says whether the session is good for more. `rest` goes
+    /// on from now on. Whoever awaits what this returns waits for the end of it.
+    pub fn leave(mut self, rest: BoxFuture<'static, bool>) -> BoxFuture<'static, ()> {
+        let ending = self.send(Ending::After(rest));
+        async {
+            if let Some(ending) = ending {
+                drop(ending.await);
+            }
+        }
+        .boxed()
     }
 
-    /// Ends it with its session.
-    pub(super) async fn delete(self) {
-        self.counts("deleted");
-        self.end(Ending::Discard).await;
+    /// Ends it with its session: busy if it was not this claim's any more.
+    pub(super) async fn delete(self) -> Result<(), ContainerError> {
+        self.end(Ending::Discard).await
     }
 
-    async fn end(mut self, ending: Ending) {
-        let (told, hears) = oneshot::channel();
-        self.send(ending, Some(told));
-        // An error means that the process is ending.
-        drop(hears.await);
+    async fn end(mut self, ending: Ending) -> Result<(), ContainerError> {
+        // Without an outcome the process is ending, and the row stays claimed for a while.
+        let unsure = Err(ContainerError::Busy { waited: Duration::ZERO });
+        match self.send(ending) {
+            Some(ending) => ending.await.unwrap_or(unsure),
+            None => unsure,
+        }
     }
 
     /// Whether something stands at the top of the workspace under this name.
@@ -166,17 +173,16 @@ impl Claim {
         }
     }
 
-    fn send(&mut self, ending: Ending, told: Option<oneshot::Sender<()>>) {
-        let Some(taken) = self.taken.take() else { return };
-        let left = taken.containers.0.left.clone();
-        // The receiver lives as long as the app; if it is gone the process is ending, and the sandbox clears itself.
-        drop(left.send(Left { taken, ending, told }));
+    fn send(&mut self, ending: Ending) -> Option<JoinHandle<Result<(), ContainerError>>> {
+        let taken = self.taken.take()?;
+        let containers = taken.containers.clone();
+        Some(containers.0.parts.tasks.spawn_on(taken.end(ending), &containers.0.runtime))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.send(Ending::Release(None), None);
+        self.send(Ending::Release(None));
     }
 }
 
@@ -185,12 +191,39 @@ impl Taken {
         self.containers.now_ms().saturating_add(self.row.idle_ms).min(self.row.ends_at_ms)
     }
 
+    async fn end(self, ending: Ending) -> Result<(), ContainerError> {
+        let (is_well, expires_at_ms) = match ending {
+            Ending::Release(expires_at_ms) => (true, expires_at_ms),
+            Ending::Discard => (false, None),
+            Ending::After(rest) => (timeout(CALL_GRACE, rest).await.unwrap_or(false), None),
+        };
+        if !is_well {
+            return self.discard().await;
+        }
+        let expires_at_ms = expires_at_ms.unwrap_or_else(|| self.expires_at_ms());
+        self.release(expires_at_ms).await;
+        Ok(())
+    }
+
     async fn release(self, expires_at_ms: i64) {
-        let Self { containers, row, until_ms, lease } = self;
+        let Self { containers, row, hold, lease } = self;
         containers.0.parked.used(&row.id);
-        match containers.repository().release_container(&row.id, until_ms, expires_at_ms).await {
+        let release =
+            async |until_ms| containers.repository().release_container(&row.id, until_ms, expires_at_ms).await;
+        let released = match hold.end().await {
+            None => Ok(false),
+            Some(until_ms) => match release(until_ms).await {
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), container.id = row.id, "a kept session is given back again");
+                    tokio::time::sleep(RELEASE_AGAIN_AFTER).await;
+                    release(until_ms).await
+                }
+                released => released,
+            },
+        };
+        match released {
             Ok(true) => {}
-            // It took longer than a claim lasts, and is another's now.
+            // Its claim ran out, and it is another's now.
             Ok(false) => tracing::warn!(container.id = row.id, "a kept session was no longer this request's"),
             Err(error) => {
                 tracing::error!(error = %chain(&error), container.id = row.id, "a kept session was not given back");
@@ -199,37 +232,34 @@ impl Taken {
         drop(lease);
     }
 
-    async fn discard(self) {
-        let Self { containers, row, until_ms, lease } = self;
-        match containers.repository().remove_claimed_container(&row.id, until_ms).await {
+    /// Ends the session, also if its row stays. It is logged what fails.
+    async fn discard(self) -> Result<(), ContainerError> {
+        let Self { containers, row, hold, lease } = self;
+        let removed = match hold.end().await {
+            None => Ok(false),
+            Some(until_ms) => containers.repository().remove_claimed_container(&row.id, until_ms).await,
+        };
+        match &removed {
             Ok(true) => {}
-            Ok(false) => return,
+            Ok(false) => {
+                tracing::warn!(container.id = row.id, "a session to be ended was no longer this request's");
+                return Err(ContainerError::Busy { waited: Duration::ZERO });
+            }
             Err(error) => {
-                tracing::error!(error = %chain(&error), container.id = row.id, "the row of a lost session stays");
+                tracing::error!(error = %chain(error), container.id = row.id, "the row of a lost session stays");
             }
         }
-        containers.0.parked.remove(&row.id);
-        end(&lease).await;
-    }
-}
-
-impl Left {
-    /// Ends the claim.
-    pub(super) async fn give_back(self) {
-        let Self { taken, ending, told } = self;
-        let (is_well, expires_at_ms) = match ending {
-            Ending::Release(expires_at_ms) => (true, expires_at_ms),
-            Ending::Discard => (false, None),
-            Ending::After(rest) => (timeout(CALL_GRACE, rest).await.unwrap_or(false), None),
-        };
-        if is_well {
-            let expires_at_ms = expires_at_ms.unwrap_or_else(|| taken.expires_at_ms());
-            taken.release(expires_at_ms).await;
-        } else {
-            taken.discard().await;
+        containers.0.parked.remove(&row.id, &lease);
+        // An error would mean that the semaphore was closed, which nothing does.
+        let _turn = containers.0.ending.acquire().await;
+        let ended = lease.end().await;
+        if let Err(error) = &ended {
+            tracing::warn!(error = %chain(error), "a kept sandbox session could not be destroyed");
         }
-        if let Some(told) = told {
-            told.send(()).ok();
+        removed?;
+        match ended {
+            Ok(()) | Err(SandboxError::UnknownSession) => Ok(()),
+            Err(error) => Err(ContainerError::Sandbox(error)),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::parked::{Full, Room};
 use super::{Containers, end};
 use crate::repository::RepositoryError;
 use crate::sandbox::{Lease, SandboxError, SessionGrant, SessionId, SessionSpec};
@@ -36,20 +37,20 @@ impl Containers {
         reaper.lease(spec).await
     }
 
-    /// Room among those that are kept. `false` if there is none to be had.
-    pub(super) async fn make_room_to_keep(&self, workspace: &str) -> bool {
+    /// Room among those that are kept; `None` if there is none to be had.
+    pub(super) async fn make_room_to_keep(&self, workspace: &str) -> Option<Room<'_>> {
         let (max, share) = (self.limits().max_kept, self.limits().max_kept_per_workspace);
         loop {
-            let of_workspace = self.0.parked.oldest(Some(workspace)).len() >= share;
-            if !of_workspace && self.0.parked.oldest(None).len() < max {
-                return true;
-            }
-            match self.evict_parked(of_workspace.then_some(workspace)).await {
+            let full = match self.0.parked.reserve(workspace, max, share) {
+                Ok(room) => return Some(room),
+                Err(full) => full,
+            };
+            match self.evict_parked((full == Full::OfWorkspace).then_some(workspace)).await {
                 Ok(true) => {}
-                Ok(false) => return false,
+                Ok(false) => return None,
                 Err(error) => {
                     tracing::error!(error = %chain(&error), "no kept session gave way");
-                    return false;
+                    return None;
                 }
             }
         }
@@ -73,12 +74,12 @@ impl Containers {
     }
 
     async fn evict_parked(&self, workspace: Option<&str>) -> Result<bool, RepositoryError> {
-        for id in self.0.parked.oldest(workspace) {
+        for (id, lease) in self.0.parked.oldest(workspace) {
             if !self.repository().remove_idle_container(&id).await? {
                 // In use.
                 continue;
             }
-            if let Some(lease) = self.0.parked.remove(&id) {
+            if self.0.parked.remove(&id, &lease) {
                 end(&lease).await;
                 self.0.parts.metrics.container("evicted");
                 return Ok(true);
@@ -89,15 +90,16 @@ impl Containers {
 
     /// Ends the sessions whose rows are gone: others removed them. How many.
     pub(super) async fn end_orphans(&self) -> Result<usize, RepositoryError> {
-        let ids = self.0.parked.oldest(None);
-        if ids.is_empty() {
+        let parked = self.0.parked.oldest(None);
+        if parked.is_empty() {
             return Ok(0);
         }
+        let ids: Vec<String> = parked.iter().map(|(id, _)| id.clone()).collect();
         let known = self.repository().known_containers(&ids).await?;
         let mut ended = 0;
-        for id in ids.iter().filter(|id| !known.contains(*id)) {
-            if let Some(lease) = self.0.parked.remove(id) {
-                end(&lease).await;
+        for (id, lease) in parked.iter().filter(|(id, _)| !known.contains(id)) {
+            if self.0.parked.remove(id, lease) {
+                end(lease).await;
                 ended += 1;
             }
         }

@@ -48,8 +48,8 @@ impl Containers {
         // Of a process that cannot be reached it is that process that ends it, and its own end.
         if let Some(lease) = self.lease_of(&row) {
             end(&lease).await;
+            self.0.parked.remove(&row.id, &lease);
         }
-        self.0.parked.remove(&row.id);
         match self.repository().remove_claimed_container(&row.id, until_ms).await {
             Ok(_) => self.0.parts.metrics.container("expired"),
             Err(error) => {

@@ -1,5 +1,7 @@
 //! Kept sessions over a real database, with a sandbox that counts beds and a clock that the test turns.
 
+mod claims;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,6 +22,8 @@ struct Beds {
     made: AtomicU64,
     alive: Mutex<BTreeSet<SessionId>>,
     unreachable: AtomicBool,
+    /// Held by a test so long as no session is to end.
+    door: tokio::sync::Mutex<()>,
 }
 
 impl Beds {
@@ -52,6 +56,7 @@ impl SandboxBackend for Beds {
 
     fn destroy_session<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<(), SandboxError>> {
         async {
+            let _open = self.door.lock().await;
             self.alive.lock().unwrap().remove(session);
             Ok(())
         }
@@ -88,30 +93,38 @@ struct Fixture {
     beds: Arc<Beds>,
     database: Database,
     tasks: TaskTracker,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Fixture {
     fn new(count: usize, idle: Option<Duration>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let beds =
-            Beds { count, idle, made: AtomicU64::new(0), alive: Mutex::default(), unreachable: AtomicBool::new(false) };
+        let beds = Beds {
+            count,
+            idle,
+            made: AtomicU64::new(0),
+            alive: Mutex::default(),
+            unreachable: AtomicBool::new(false),
+            door: tokio::sync::Mutex::default(),
+        };
         let database = Database::Sqlite(folder.path().join("rows.db"));
         let (clock, tasks) = (TurnedClock::at(1_000_000), TaskTracker::new());
-        Self { clock, beds: Arc::new(beds), database, tasks, _folder: folder }
+        Self { clock, beds: Arc::new(beds), database, tasks, folder }
     }
 
     /// A process that keeps sessions. All reach the same beds, as replicas do one server of their own.
     async fn process(&self, limits: ContainerLimits, share: usize) -> Containers {
+        let place = Place { backend: "http://beds".to_owned(), outlives: true, others: None };
+        self.process_at(place, limits, share).await
+    }
+
+    async fn process_at(&self, place: Place, limits: ContainerLimits, share: usize) -> Containers {
         let clock: Arc<dyn Clock> = Arc::<TurnedClock>::clone(&self.clock);
         let repository = Repository::open(&self.database, Arc::clone(&clock)).await.unwrap();
         let (reaper, work) = Reaper::new(Arc::clone(&self.beds) as _, share);
         self.tasks.spawn(work);
-        let place = Place { backend: "http://beds".to_owned(), outlives: true, others: None };
         let (tasks, metrics) = (self.tasks.clone(), Metrics::new());
-        let (containers, work) = Containers::new(Parts { repository, reaper, place, limits, clock, tasks, metrics });
-        self.tasks.spawn(work);
-        containers
+        Containers::new(Parts { repository, reaper, place, limits, clock, tasks, metrics })
     }
 }
 
@@ -284,7 +297,7 @@ async fn another_process_goes_on_with_it_and_what_it_ends_is_ended_here() {
     let expiry = claim.expiry().unwrap();
     claim.release(expiry).await;
     drop(here.resume(&owner("team"), &id).await.unwrap());
-    resumed(&there, "team", &id).await.delete().await;
+    resumed(&there, "team", &id).await.delete().await.unwrap();
     assert!(fixture.beds.alive().is_empty());
     // This process still counts it for its workspace, until it looks, which it does when it needs the room.
     let spec = SessionSpec { workspace: "team".to_owned(), ..SessionSpec::default() };
@@ -314,8 +327,8 @@ async fn a_lost_session_takes_its_row_with_it_and_one_that_does_not_answer_stays
     fixture.beds.unreachable.store(false, Ordering::SeqCst);
     let claim = containers.resume(&owner("team"), &id).await.unwrap();
     // Its last call ended badly.
-    claim.leave(std::future::ready(false).boxed());
-    until(async || fixture.beds.alive().is_empty()).await;
+    claim.leave(std::future::ready(false).boxed()).await;
+    assert!(fixture.beds.alive().is_empty());
     assert!(!is_there(&containers, "team", &id).await);
     let id = kept(&containers, "team", 2).await;
     fixture.beds.alive.lock().unwrap().clear();

@@ -106,6 +106,19 @@ impl Repository {
         }
     }
 
+    /// Has a container until `to_ms` instead. `false` as in [`Self::release_container`].
+    pub async fn renew_container(&self, id: &str, from_ms: i64, to_ms: i64) -> Result<bool, RepositoryError> {
+        let mut change = self.begin_write().await?;
+        let done = sqlx::query("UPDATE containers SET claimed_until_ms = $3 WHERE id = $1 AND claimed_until_ms = $2")
+            .bind(id)
+            .bind(from_ms)
+            .bind(to_ms)
+            .execute(&mut *change)
+            .await?;
+        change.commit().await?;
+        Ok(done.rows_affected() == 1)
+    }
+
     /// Gives a container back to its owner. `false` if it was not claimed until just then: it has become another's, or is
     /// gone.
     pub async fn release_container(

@@ -15,6 +15,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -27,6 +28,9 @@ use crate::sandbox::{
 };
 use crate::wire::code_tool::CodeInput;
 use crate::wire::event::CodeFiles;
+
+/// How long an answer waits until its session is kept.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where a request's session comes from, and where it goes.
 pub(super) struct Home {
@@ -60,6 +64,8 @@ pub(super) struct Session {
     finished: VecDeque<Finished>,
     /// Ends the calls that run, for a session that is to go on.
     stop: CancellationToken,
+    /// The end of a lost session that an earlier request left: its container's id is taken until then.
+    discarding: Option<BoxFuture<'static, ()>>,
 }
 
 /// A call that is over.
@@ -115,6 +121,7 @@ impl Session {
             running: None,
             finished: VecDeque::new(),
             stop: CancellationToken::new(),
+            discarding: None,
         }
     }
 
@@ -152,8 +159,18 @@ impl Session {
         }
     }
 
-    /// Keeps the session at the regular end of the request, as [`Self::kept_until`] said.
+    /// Keeps the session at the regular end of the request, as [`Self::kept_until`] said. Returns in bounded time; what has
+    /// begun by then goes on.
     pub(super) async fn keep(&mut self, id: String, until: Timestamp) {
+        if timeout(KEEP_TIMEOUT, self.keep_now(id, until)).await.is_err() {
+            tracing::warn!("the answer does not wait any longer until its session is kept");
+        }
+    }
+
+    async fn keep_now(&mut self, id: String, until: Timestamp) {
+        if let Some(discarding) = self.discarding.take() {
+            discarding.await;
+        }
         if let Some(claim) = self.home.claim.take() {
             claim.release(until).await;
         } else if let (Some(containers), State::Open(session)) = (&self.home.containers, &self.state) {
@@ -174,7 +191,7 @@ impl Session {
                     None => true,
                 }
             };
-            claim.leave(rest.boxed());
+            drop(claim.leave(rest.boxed()));
         }
         self.state = State::None;
     }
@@ -214,7 +231,7 @@ impl Session {
                 if self.finished.iter().any(|finished| loses_session(&finished.result)) {
                     self.state = State::None;
                     if let Some(claim) = self.home.claim.take() {
-                        claim.leave(std::future::ready(false).boxed());
+                        self.discarding = Some(claim.leave(std::future::ready(false).boxed()));
                     }
                     if !self.waiting.is_empty() {
                         self.prepare();
@@ -342,42 +359,4 @@ fn lease(home: &Home, tasks: &TaskTracker, spec: &SessionSpec) -> oneshot::Recei
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn an_input() -> impl Strategy<Value = ToolInput> {
-        let edit = |command| Just(ToolInput::TextEditor(command));
-        prop_oneof![
-            1 => Just(ToolInput::Python { code: "1".to_owned() }),
-            4 => Just(ToolInput::Bash { command: "true".to_owned() }),
-            1 => edit(EditorCommand::View { path: "a".to_owned(), range: None }),
-            1 => edit(EditorCommand::Create { path: "a".to_owned(), text: String::new() }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn neighbouring_commands_begin_together_and_everything_else_waits_for_its_turn(
-            inputs in prop::collection::vec(an_input(), 0..12), max_together in 1usize..5,
-        ) {
-            let mut waiting: VecDeque<_> = inputs.iter().cloned().enumerate().collect();
-            let mut begun: Vec<Vec<(usize, ToolInput)>> = Vec::new();
-            while !waiting.is_empty() {
-                begun.push(next_calls(&mut waiting, max_together));
-            }
-            let order: Vec<usize> = begun.iter().flatten().map(|(call, _)| *call).collect();
-            prop_assert_eq!(order, (0..inputs.len()).collect::<Vec<_>>(), "each once, in order");
-            let is_bash = |(_, input): &(usize, ToolInput)| matches!(input, ToolInput::Bash { .. });
-            for calls in &begun {
-                prop_assert!((1..=max_together).contains(&calls.len()));
-                prop_assert!(calls.len() == 1 || calls.iter().all(is_bash));
-            }
-            for pair in begun.windows(2) {
-                let joins = pair[0].len() < max_together && is_bash(&pair[0][0]) && is_bash(&pair[1][0]);
-                prop_assert!(!joins, "nothing waits that need not");
-            }
-        }
-    }
-}
+mod tests;

@@ -68,6 +68,10 @@ async fn a_container_is_given_back_by_who_has_it_and_by_nobody_else(kind: Kind) 
     assert!(!repository.release_container("c", 1_100_001, LONG).await.unwrap());
     assert!(!repository.remove_claimed_container("c", 1_100_001).await.unwrap());
     clock.set(1_050_000);
+    assert!(!repository.renew_container("c", 1_100_001, 1_200_000).await.unwrap());
+    assert!(repository.renew_container("c", 1_100_000, 1_150_000).await.unwrap());
+    assert!(!repository.release_container("c", 1_100_000, LONG).await.unwrap(), "until then it was claimed before");
+    assert!(repository.renew_container("c", 1_150_000, 1_100_000).await.unwrap());
     assert!(repository.release_container("c", 1_100_000, 3_000_000).await.unwrap());
     let row = repository.container(&ann, "c").await.unwrap().unwrap();
     assert_eq!((row.used_at_ms, row.expires_at_ms), (1_050_000, 3_000_000));
