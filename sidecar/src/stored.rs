@@ -5,6 +5,7 @@
 
 mod keeper;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::keeper::Keeper;
@@ -20,11 +20,13 @@ use crate::clock::Clock;
 use crate::ids;
 use crate::repository::{NewResponse, Repository, RepositoryError, StoredResponse, Told};
 use crate::telemetry::chain;
-use crate::wire::responses::retrieved;
+use crate::wire::responses::retrieved::{self, Asked, Page, Pager};
 use crate::wire::responses::stored::{Kept, References, entries, expand, items_by_id, references};
 
 /// Answers that one conversation is followed back through.
 const MAX_CHAIN: usize = 512;
+/// Longest id of a provider's answer that is kept, in bytes.
+const MAX_PREVIOUS_BYTES: usize = 512;
 /// Between two looks for what has expired.
 const SWEEP_EVERY: Duration = Duration::from_hours(1);
 
@@ -38,6 +40,10 @@ pub struct StoredLimits {
     /// Bytes of one workspace's answers; the oldest make room.
     pub max_workspace_bytes: u64,
 }
+
+/// Asked for so many bytes in all. A row is counted when it was read, which no more do at once than the database has
+/// connections; what is made of rows, before it is made.
+pub type Room<'a> = dyn FnMut(u64) -> Result<(), Problem> + Send + Sync + 'a;
 
 /// The answers that were kept.
 #[derive(Debug, Clone)]
@@ -95,31 +101,44 @@ impl StoredResponses {
         stored
     }
 
-    /// Gets ready to keep the answer to a request with this `input`, as JSON. `None` if it is too large, or if none is kept.
+    /// Gets ready to keep the answer to a request with this `input`, as JSON. `None` if it is too large, if it goes on from
+    /// what can be no answer's id, or if none is kept.
     pub fn keeping(&self, owner: &Identity, previous: Option<String>, input: String) -> Option<Keeping> {
-        let kept = !self.limits.retention.is_zero() && input.len() <= self.limits.max_bytes;
-        kept.then(|| Keeping { stored: self.clone(), owner: owner.clone(), previous, input })
+        let fits = input.len() <= self.limits.max_bytes && previous.as_deref().is_none_or(is_keepable);
+        (fits && !self.limits.retention.is_zero()).then(|| Keeping {
+            stored: self.clone(),
+            owner: owner.clone(),
+            previous,
+            input,
+        })
     }
 
-    /// Puts the answers that a request names into its body.
-    pub async fn resolve(&self, owner: &Identity, body: Bytes) -> Result<(Bytes, Named), Problem> {
+    /// Puts the answers that a request names into its body. `room` counts the body too.
+    pub async fn resolve(&self, owner: &Identity, body: Bytes, room: &mut Room<'_>) -> Result<(Bytes, Named), Problem> {
         let References { previous, items } = references(&body)?;
         if previous.is_none() && items.is_empty() {
             return Ok((body, Named::default()));
         }
-        let known = self.items(owner, &items).await?;
-        let (history, root) = match &previous {
-            Some(id) => self.history(owner, id).await?,
-            None => (String::new(), None),
+        let mut counted = Counted { room, bytes: body.len() };
+        let known = self.items(owner, &items, &mut counted).await?;
+        let (parts, root) = match &previous {
+            Some(id) => self.history(owner, id, &mut counted).await?,
+            None => (Vec::new(), None),
         };
-        let expanded = expand(&body, &history, root.as_deref(), &known, self.limits.max_bytes)?
+        let mut more = |bytes| counted.add(bytes);
+        let expanded = expand(&body, &said(&parts), root.as_deref(), &known, self.limits.max_bytes, &mut more)?
             .ok_or_else(|| too_long("input", self.limits.max_bytes))?;
         Ok((expanded.body.into(), Named { previous, input: Some(expanded.input) }))
     }
 
     /// The items of every answer that one of these is part of: those of a provider's are named by its ids, and stand
     /// there too.
-    async fn items(&self, owner: &Identity, ids: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+    async fn items(
+        &self,
+        owner: &Identity,
+        ids: &[String],
+        counted: &mut Counted<'_>,
+    ) -> Result<BTreeMap<String, String>, Problem> {
         let mut known = BTreeMap::new();
         let mut bytes: usize = 0;
         for id in ids {
@@ -128,6 +147,8 @@ impl StoredResponses {
             }
             let Some(answer) = self.repository.response_of_item(owner, id).await.map_err(unreadable)? else { continue };
             bytes = bytes.saturating_add(answer.output.len());
+            // And what is taken out of it.
+            counted.add(answer.output.len().saturating_mul(2))?;
             if bytes > self.limits.max_bytes {
                 return Err(too_long("input", self.limits.max_bytes));
             }
@@ -137,16 +158,27 @@ impl StoredResponses {
     }
 
     /// Everything said up to an answer, and the provider's answer that it all began from.
-    async fn history(&self, owner: &Identity, id: &str) -> Result<(String, Option<String>), Problem> {
-        let Followed { parts, began } = self.follow(owner, id, "previous_response_id").await?;
+    async fn history(
+        &self,
+        owner: &Identity,
+        id: &str,
+        counted: &mut Counted<'_>,
+    ) -> Result<(Vec<StoredResponse>, Option<String>), Problem> {
+        let Followed { parts, began } = self.follow(owner, id, "previous_response_id", counted).await?;
         match began {
             Some(id) if id.starts_with(ids::RESPONSE) => Err(lost(&id)),
-            root => Ok((joined(&parts), root)),
+            root => Ok((parts, root)),
         }
     }
 
     /// The answers of ours that a conversation went through, as far back as they are kept.
-    async fn follow(&self, owner: &Identity, id: &str, param: &str) -> Result<Followed, Problem> {
+    async fn follow(
+        &self,
+        owner: &Identity,
+        id: &str,
+        param: &str,
+        counted: &mut Counted<'_>,
+    ) -> Result<Followed, Problem> {
         let mut parts: Vec<StoredResponse> = Vec::new();
         let mut next = Some(id.to_owned());
         let mut bytes: usize = 0;
@@ -154,7 +186,9 @@ impl StoredResponses {
             let ours = id.starts_with(ids::RESPONSE) && ids::is_plain(&id);
             let kept = if ours { self.repository.response(owner, &id).await.map_err(unreadable)? } else { None };
             let Some(answer) = kept else { return Ok(Followed { parts, began: Some(id) }) };
-            bytes = bytes.saturating_add(answer.input.len()).saturating_add(answer.output.len());
+            let length = answer.input.len().saturating_add(answer.output.len());
+            bytes = bytes.saturating_add(length);
+            counted.add(length)?;
             if parts.len() >= MAX_CHAIN || bytes > self.limits.max_bytes {
                 return Err(too_long(param, self.limits.max_bytes));
             }
@@ -165,26 +199,31 @@ impl StoredResponses {
     }
 
     /// An answer as its caller got it; `None` if it is not kept, or not for this owner.
-    pub async fn told(&self, owner: &Identity, id: &str) -> Result<Option<Vec<u8>>, Problem> {
+    pub async fn told(&self, owner: &Identity, id: &str, room: &mut Room<'_>) -> Result<Option<Vec<u8>>, Problem> {
         if !ids::is_plain(id) {
             return Ok(None);
         }
-        let told = self.repository.told_response(owner, id).await.map_err(unreadable)?;
-        Ok(told.map(|(Told { envelope, shown }, output)| retrieved::response(&envelope, &output, shown.as_deref())))
+        let kept = self.repository.told_response(owner, id).await.map_err(unreadable)?;
+        let Some((told, output)) = kept else { return Ok(None) };
+        // Beside the row, an answer that is as long.
+        let length = told.size().saturating_add(output.len());
+        room(length.saturating_mul(2) as u64)?;
+        let Told { envelope, shown } = told;
+        Ok(Some(retrieved::response(&envelope, &output, shown.as_deref())))
     }
 
-    /// What an answer was made from, the oldest first: the conversation before it as far as it is kept, and its own input.
-    /// `None` as in [`Self::told`].
-    pub async fn input_items(&self, owner: &Identity, id: &str) -> Result<Option<Vec<Value>>, Problem> {
-        let Followed { parts, .. } = self.follow(owner, id, "response_id").await?;
-        let mut items = Vec::new();
-        for part in parts.iter().rev() {
-            items.extend(retrieved::input_items(&part.input, &part.id));
-            if part.id != id {
-                items.extend(retrieved::output_items(&part.output));
-            }
-        }
-        Ok((!parts.is_empty()).then_some(items))
+    /// What an answer was made from: the conversation before it as far as it is kept, and its own input. `None` as in
+    /// [`Self::told`].
+    pub async fn made_from(
+        &self,
+        owner: &Identity,
+        id: &str,
+        room: &mut Room<'_>,
+    ) -> Result<Option<Conversation>, Problem> {
+        let mut counted = Counted { room, bytes: 0 };
+        let Followed { parts, .. } = self.follow(owner, id, "response_id", &mut counted).await?;
+        let bytes = counted.bytes;
+        Ok((!parts.is_empty()).then_some(Conversation { parts, bytes }))
     }
 
     /// Forgets an answer; false as in [`Self::told`].
@@ -239,11 +278,53 @@ struct Followed {
     began: Option<String>,
 }
 
+/// What is held so far of what `room` is asked for.
+struct Counted<'a> {
+    room: &'a mut Room<'a>,
+    bytes: usize,
+}
+
+impl Counted<'_> {
+    fn add(&mut self, more: usize) -> Result<(), Problem> {
+        self.bytes = self.bytes.saturating_add(more);
+        (self.room)(self.bytes as u64)
+    }
+}
+
+/// What was said up to an answer, without what it says itself.
+#[derive(Debug)]
+pub struct Conversation {
+    /// The answer and those before it, the newest first.
+    parts: Vec<StoredResponse>,
+    bytes: usize,
+}
+
+impl Conversation {
+    /// A page of its items, and how many bytes that and the conversation take. `None` if there is no item that it is to
+    /// begin behind.
+    pub fn page<'a>(&'a self, asked: Asked<'a>) -> Option<(Page<'a>, u64)> {
+        let mut pager = Pager::new(asked);
+        for (age, part) in self.parts.iter().enumerate().rev() {
+            pager.input(&part.input, &part.id);
+            if age > 0 {
+                pager.output(&part.output);
+            }
+        }
+        let page = pager.page()?;
+        let bytes = self.bytes.saturating_add(page.max_bytes()) as u64;
+        Some((page, bytes))
+    }
+}
+
 /// The newest stands first in `parts`.
-fn joined(parts: &[StoredResponse]) -> String {
+fn said(parts: &[StoredResponse]) -> Vec<Cow<'_, str>> {
     let said = parts.iter().rev().flat_map(|part| [entries(&part.input), entries(&part.output)]);
-    let said: Vec<_> = said.filter(|entries| !entries.trim().is_empty()).collect();
-    said.join(",")
+    said.filter(|entries| !entries.is_empty()).collect()
+}
+
+/// No database takes every text.
+fn is_keepable(previous: &str) -> bool {
+    previous.len() <= MAX_PREVIOUS_BYTES && !previous.chars().any(char::is_control)
 }
 
 fn lost(id: &str) -> Problem {

@@ -219,7 +219,7 @@ keys! {
     HTTP_MAX_BUFFERED_BYTES: "http.max_buffered_bytes", Kind::Integer(1024, BYTES_MAX), Some("1073741824"),
         "Bytes of request bodies held at once, by the sidecar over all connections and by each worker of Envoy while they are decided about; further requests are told to come back. At least `max_body_bytes`.";
     HTTP_MAX_BUFFERED_BYTES_PER_WORKSPACE: "http.max_buffered_bytes_per_workspace", Kind::Integer(1024, BYTES_MAX), None,
-        "The sidecar's share of that for one workspace's requests, with the files that are put into them and the lists of files on their way out, so that none takes it all. Unset: half, and at least `max_body_bytes`; with `identity.mode: none`, all.";
+        "The sidecar's share of that for one workspace's requests, with the files that are put into them and the lists of files and the kept answers on their way out, so that none takes it all. Unset: half, and at least `max_body_bytes`; with `identity.mode: none`, all.";
     HTTP_HEADER_TIMEOUT_MS: "http.header_timeout_ms", Kind::Integer(10, 600_000), Some("30000"),
         "Longest time the head of a request may take to arrive at the sidecar.";
     HTTP_BODY_TIMEOUT_MS: "http.body_timeout_ms", Kind::Integer(10, HOUR_MS), Some("60000"),

@@ -26,9 +26,10 @@ pub(super) struct Held {
 
 impl Held {
     /// Takes the room for it.
-    pub(super) fn new(json: String, mut share: Share) -> Result<Self, Problem> {
-        share.grow(json.len() as u64)?;
-        Ok(Self { left: json.into(), _share: share })
+    pub(super) fn new(json: impl Into<Bytes>, mut share: Share) -> Result<Self, Problem> {
+        let left = json.into();
+        share.grow(left.len() as u64)?;
+        Ok(Self { left, _share: share })
     }
 
     /// The answer.

@@ -247,7 +247,7 @@ async fn relay(
         Payload::Held(Fetched { bytes, share }) => {
             let edited = edited(bytes, forward)?;
             let body = Fetched { bytes: edited.body, share };
-            let given = give(services, forward, body, named.is_some(), Recipient::Provider, None).await?;
+            let given = give(services, forward, body, &named, Recipient::Provider, None).await?;
             let all: Vec<String> = edited.dropped.into_iter().chain(given.dropped).collect();
             dropped = (!all.is_empty()).then(|| all.join(", "));
             (given.body.bytes.into(), Some(given.body.share))
@@ -271,8 +271,8 @@ async fn with_answers(services: &Services, payload: Payload, forward: &Forward) 
     match (payload, &services.engine.stored, &forward.identity) {
         (Payload::Held(Fetched { bytes, mut share }), Some(stored), Some(owner)) if goes_on => {
             let in_vocabulary = |problem| Refusal::in_vocabulary(problem, forward.vocabulary);
-            let (bytes, named) = stored.resolve(owner, bytes).await.map_err(in_vocabulary)?;
-            share.grow(bytes.len() as u64).map_err(in_vocabulary)?;
+            let resolved = stored.resolve(owner, bytes, &mut |bytes| share.grow(bytes)).await;
+            let (bytes, named) = resolved.map_err(in_vocabulary)?;
             Ok((Payload::Held(Fetched { bytes, share }), named))
         }
         (payload, _, _) => Ok((payload, Named::default())),
@@ -299,7 +299,7 @@ async fn code_turn(
     services: &Services,
     caller: &Caller,
     headers: HeaderMap,
-    body: Fetched,
+    mut body: Fetched,
     mut named: Named,
     mut run: Run,
     forward: &Forward,
@@ -307,9 +307,10 @@ async fn code_turn(
     let Some(format) = forward.format else {
         return Err(undecided());
     };
-    let grown = named.is_some();
-    if !grown && forward.request.own_file_ids {
+    if !named.is_some() && forward.request.own_file_ids {
         // Kept with the ids: whoever goes on from this answer gets the files again, not what was made of them here.
+        let twice = (body.bytes.len() as u64).saturating_mul(2);
+        body.share.grow(twice).map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))?;
         named.input = responses::stored::input(&body.bytes);
     }
     // A run is decided for somebody; nobody is the tenant of no name.
@@ -319,7 +320,7 @@ async fn code_turn(
     let container = services.engine.resume(&owner, format, &body.bytes, &run).await;
     let container = container.map_err(|problem| Refusal::in_vocabulary(problem, forward.vocabulary))?;
     let Given { body, seeds, hint, dropped } =
-        give(services, forward, body, grown, Recipient::Run, container.as_ref()).await?;
+        give(services, forward, body, &named, Recipient::Run, container.as_ref()).await?;
     let hints = [run.purpose_hint.take(), hint];
     run.purpose_hint = hints.into_iter().flatten().reduce(|one, other| format!("{one}\n{other}"));
     // Only a mesh may serve models that our table does not have; then the caller is taken at its word about the wire.

@@ -6,26 +6,31 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use decision::format::Vocabulary;
+use decision::identity::Identity;
 use decision::problem::{Origin, Problem, ProblemKind};
+use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::access::Caller;
-use super::internal::{json_bytes, json_response};
+use super::budget::Share;
+use super::held::Held;
+use super::internal::json_response;
 use super::{Refusal, Services, credential, inference};
 use crate::ids;
 use crate::stored::StoredResponses;
-use crate::wire::responses::retrieved;
+use crate::wire::responses::retrieved::{self, Asked};
 
 /// Items on a page, at most, and where nobody says how many.
 const MAX_ITEMS: usize = 100;
 const USUAL_ITEMS: usize = 20;
+/// Parameters of one request. Each is compared with all others.
+const MAX_PARAMETERS: usize = 32;
 /// What asks for the outputs of code calls.
 const OUTPUTS: &str = "code_interpreter_call.outputs";
 
@@ -94,6 +99,7 @@ async fn pass_on(services: Arc<Services>, caller: Caller, mut request: Request) 
 
 async fn retrieve(services: &Services, id: &str, request: Request) -> Result<Response, Refusal> {
     let (head, _) = request.into_parts();
+    let (owner, mut share) = admit(services, &head).await?;
     let query = Query::read(head.uri.query())?;
     query.refuse(
         "stream",
@@ -101,14 +107,14 @@ async fn retrieve(services: &Services, id: &str, request: Request) -> Result<Res
         "an answer of this gateway is complete and is not streamed again",
     )?;
     query.refuse("starting_after", |_| true, "an answer of this gateway is complete and is not streamed again")?;
-    let owner = credential::identify(services, &head).await?;
-    let told = kept(services, id)?.told(&owner, id).await?.ok_or_else(|| not_found(id))?;
+    let told = kept(services, id)?.told(&owner, id, &mut |bytes| share.grow(bytes)).await?;
+    let told = told.ok_or_else(|| not_found(id))?;
     if query.includes(OUTPUTS) && retrieved::hides_outputs(&told) {
         let text =
             format!("this answer was given without `{OUTPUTS}`: ask for them with the request that makes an answer");
         return Err(Problem::invalid(text).with_param("include").into());
     }
-    Ok(json_bytes(StatusCode::OK, Body::from(told)))
+    Ok(Held::new(told, share)?.response())
 }
 
 async fn delete(services: &Services, id: &str, request: Request) -> Result<Response, Refusal> {
@@ -122,6 +128,7 @@ async fn delete(services: &Services, id: &str, request: Request) -> Result<Respo
 
 async fn items(services: &Services, id: &str, request: Request) -> Result<Response, Refusal> {
     let (head, _) = request.into_parts();
+    let (owner, mut share) = admit(services, &head).await?;
     let query = Query::read(head.uri.query())?;
     query.refuse("before", |_| true, "lists in this API go forward only: write `after`, and turn `order` round")?;
     let limit = query.limit()?;
@@ -130,32 +137,35 @@ async fn items(services: &Services, id: &str, request: Request) -> Result<Respon
         Some("asc") => true,
         Some(_) => return Err(Problem::invalid("`order` must be `asc` or `desc`").with_param("order").into()),
     };
-    let owner = credential::identify(services, &head).await?;
-    let mut items = kept(services, id)?.input_items(&owner, id).await?.ok_or_else(|| not_found(id))?;
-    if !oldest_first {
-        items.reverse();
-    }
-    let first = match query.one("after") {
-        None => 0,
-        Some(after) => {
-            let place = items.iter().position(|item| item.get("id").and_then(Value::as_str) == Some(after));
-            let text = "`after` names no item of this list: write the `last_id` of the page before";
-            place.ok_or_else(|| Problem::invalid(text).with_param("after"))?.saturating_add(1)
-        }
-    };
-    let rest = items.get(first..).unwrap_or_default();
-    let page = rest.get(..limit.min(rest.len())).unwrap_or_default();
-    Ok(json_bytes(StatusCode::OK, Body::from(retrieved::list(page, page.len() < rest.len()))))
+    let conversation = kept(services, id)?.made_from(&owner, id, &mut |bytes| share.grow(bytes)).await?;
+    let conversation = conversation.ok_or_else(|| not_found(id))?;
+    let page = conversation.page(Asked { limit, oldest_first, after: query.one("after") });
+    let text = "`after` names no item of this list: write the `last_id` of the page before";
+    let (page, bytes) = page.ok_or_else(|| Problem::invalid(text).with_param("after"))?;
+    share.grow(bytes)?;
+    Ok(Held::new(page.json(), share)?.response())
+}
+
+/// Whose request it is, and their share of what is held. Before anything else that a caller can make long.
+async fn admit(services: &Services, head: &Parts) -> Result<(Identity, Share), Refusal> {
+    let owner = credential::identify(services, head).await?;
+    let mut share = services.bodies.share();
+    share.belongs_to(&owner.workspace)?;
+    Ok((owner, share))
 }
 
 /// The parameters of a request.
 struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads them; one that may come once and comes twice is refused.
+    /// Reads them; one that may come once and comes twice is refused, and so are more than [`MAX_PARAMETERS`].
     fn read(query: Option<&str>) -> Result<Self, Problem> {
-        let pairs: Vec<(String, String)> =
-            form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect();
+        let given = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned();
+        let pairs: Vec<(String, String)> = given.take(MAX_PARAMETERS.saturating_add(1)).collect();
+        if pairs.len() > MAX_PARAMETERS {
+            let text = format!("the query has more than {MAX_PARAMETERS} parameters: send fewer");
+            return Err(Problem::invalid(text).with_param("query"));
+        }
         let is_list = |name: &str| name.starts_with("include");
         let twice = pairs
             .iter()

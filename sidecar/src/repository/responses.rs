@@ -47,7 +47,9 @@ impl NewResponse {
     /// What it counts for of its workspace's share.
     fn size_bytes(&self) -> i64 {
         let told = self.told.as_ref().map_or(0, Told::size);
-        let size = self.input.len().saturating_add(self.output.len()).saturating_add(told);
+        let previous = self.previous_id.as_ref().map_or(0, String::len);
+        let texts = [self.input.len(), self.output.len(), previous, told];
+        let size = texts.into_iter().fold(0, usize::saturating_add);
         i64::try_from(size).unwrap_or(i64::MAX).saturating_add(ROW_BYTES)
     }
 }

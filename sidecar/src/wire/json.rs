@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use decision::problem::Problem;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
@@ -67,6 +67,28 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
         struct Borrowing<'a>(#[serde(borrow)] Cow<'a, str>);
         Borrowing::deserialize(deserializer).map(|Borrowing(name)| Self(name))
     }
+}
+
+/// Shows `see` the entries of an array, one after the other; of what is no array, none.
+pub fn each_entry<'a>(array: &'a str, see: impl FnMut(&'a RawValue)) {
+    struct Entries<F>(F);
+    impl<'de, F: FnMut(&'de RawValue)> Visitor<'de> for Entries<F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(mut self, mut array: A) -> Result<(), A::Error> {
+            while let Some(entry) = array.next_element()? {
+                (self.0)(entry);
+            }
+            Ok(())
+        }
+    }
+    let mut json = serde_json::Deserializer::from_str(array);
+    // Of what breaks off, what stands before that was seen.
+    json.deserialize_seq(Entries(see)).unwrap_or_default();
 }
 
 /// Whether a JSON text holds no more than so many values. What a tree of it takes is bounded by their number, not by

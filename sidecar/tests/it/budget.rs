@@ -82,8 +82,16 @@ async fn a_list_counts_until_it_has_left() {
          'user_data', 1, 'x', n, 9223372036854775807 FROM c";
     sqlx::query(rows).execute(&database).await.unwrap();
     database.close().await;
-    // More than sockets and queues hold, and nobody reads it.
-    let unread = sidecar.call("GET", "/v1/files").open().await;
+    counts_until_it_has_left(&sidecar, "/v1/files").await;
+    let whole = sidecar.call("GET", "/v1/files").send().await;
+    assert_eq!(whole.json()["data"].as_array().unwrap().len(), 3000);
+    assert_eq!(whole.header("content-length"), Some(&*whole.body.len().to_string()));
+    held(&sidecar, 0).await;
+}
+
+/// What is answered here is more than sockets and queues hold, and nobody reads it.
+async fn counts_until_it_has_left(sidecar: &Sidecar, path: &str) {
+    let unread = sidecar.call("GET", path).open().await;
     let some = async {
         loop {
             let metrics = sidecar.admin("GET", "/otari/metrics").send().await;
@@ -97,11 +105,57 @@ async fn a_list_counts_until_it_has_left() {
     };
     tokio::time::timeout(Duration::from_secs(20), some).await.unwrap();
     drop(unread);
-    held(&sidecar, 0).await;
-    let whole = sidecar.call("GET", "/v1/files").send().await;
-    assert_eq!(whole.json()["data"].as_array().unwrap().len(), 3000);
-    assert_eq!(whole.header("content-length"), Some(&*whole.body.len().to_string()));
-    held(&sidecar, 0).await;
+    held(sidecar, 0).await;
+}
+
+const KEPT: &str = "resp_otr00000000000000000000000000000001";
+
+/// As if it had been answered: 2 MiB that were said, and as many in the answer.
+async fn keep_one(sidecar: &Sidecar) {
+    sqlx::any::install_default_drivers();
+    let database = format!("sqlite://{}", sidecar.config.data_dir.join("otari.db").display());
+    let database = sqlx::AnyPool::connect(&database).await.unwrap();
+    let row = "INSERT INTO stored_responses (id, user_id, workspace_id, input, output, size_bytes, created_at_ms, \
+         expires_at_ms, envelope) VALUES ($1, 'default', 'default', $2, $3, 1, 1, 9223372036854775807, '{\"id\":\"r\"}')";
+    let text = "x".repeat(2 << 20);
+    let input = json!([{"role": "user", "content": text}]).to_string();
+    let output = json!([{"type": "message", "id": "msg_otr1", "content": text}]).to_string();
+    sqlx::query(row).bind(KEPT).bind(input).bind(output).execute(&database).await.unwrap();
+    database.close().await;
+}
+
+#[tokio::test]
+async fn a_kept_answer_counts_until_it_has_left() {
+    let sidecar = start_with("http: {max_buffered_bytes_per_workspace: 67108864, drain_timeout_ms: 100}").await;
+    keep_one(&sidecar).await;
+    for (path, items) in [("", "output"), ("/input_items", "data")] {
+        let path = format!("/v1/responses/{KEPT}{path}");
+        counts_until_it_has_left(&sidecar, &path).await;
+        let whole = sidecar.call("GET", &path).send().await;
+        assert_eq!(whole.json()[items].as_array().unwrap().len(), 1);
+        assert_eq!(whole.header("content-length"), Some(&*whole.body.len().to_string()));
+        held(&sidecar, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_kept_answer_that_is_too_much_for_the_workspace_is_told_to_come_back() {
+    let sidecar = start_with("max_body_bytes: 4096\nhttp: {max_buffered_bytes_per_workspace: 1048576}").await;
+    let upstream = Upstream::answering(&sidecar.config.model_socket(), 200, &[], b"{}");
+    keep_one(&sidecar).await;
+    let next = json!({"model": "gpt-x", "input": "And?", "previous_response_id": KEPT});
+    for call in [
+        sidecar.call("GET", &format!("/v1/responses/{KEPT}")),
+        sidecar.call("GET", &format!("/v1/responses/{KEPT}/input_items")),
+        sidecar.call("POST", "/v1/responses").json(&next),
+    ] {
+        let refused = call.send().await;
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{:?}", refused.body);
+        let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("http.max_buffered_bytes_per_workspace"), "{message}");
+        held(&sidecar, 0).await;
+    }
+    assert!(upstream.recorded().is_empty());
 }
 
 #[tokio::test]

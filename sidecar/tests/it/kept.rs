@@ -106,8 +106,11 @@ async fn what_is_somebody_elses_or_not_kept_is_unknown() {
             assert!(answer.json()["error"]["message"].as_str().unwrap().contains("not found"), "{:?}", answer.body);
         }
     }
-    let nobody = sidecar.bare_call("GET", &format!("/v1/responses/{kept}")).header("x-otari-hop", &sidecar.hop_secret);
-    assert_eq!(nobody.send().await.status, 401);
+    // Nobody's query is looked at.
+    for rest in ["", "/input_items", "?limit=1&limit=2", "/input_items?limit=1&limit=2"] {
+        let nobody = sidecar.bare_call("GET", &format!("/v1/responses/{kept}{rest}"));
+        assert_eq!(nobody.header("x-otari-hop", &sidecar.hop_secret).send().await.status, 401, "{rest}");
+    }
     assert_eq!(get(&sidecar, &format!("/v1/responses/{kept}")).await.status, 200, "nobody else removed it");
     drop(sidecar.stopped().await);
 }
@@ -154,9 +157,12 @@ async fn what_an_answer_was_made_from_is_listed_page_by_page() {
         ("after=msg_no", "after"),
         ("before=x", "before"),
         ("limit=1&limit=2", "limit"),
+        (&*vec!["include=x"; 33].join("&"), "query"),
     ] {
         refused(&get(&sidecar, &format!("/v1/responses/{second_id}/input_items?{query}")).await, 400, param);
     }
+    let many = format!("?{}", vec!["include=x"; 32].join("&"));
+    assert_eq!(list(second_id, &many).await["data"].as_array().unwrap().len(), 4);
     // What is left of a conversation whose beginning was forgotten.
     of(&sidecar, ANN, "DELETE", &format!("/v1/responses/{first_id}")).send().await;
     assert_eq!(list(second_id, "").await["data"].as_array().unwrap().len(), 1);

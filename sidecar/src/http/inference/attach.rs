@@ -11,6 +11,7 @@ use super::undecided;
 use crate::attachments::{Asked, AttachmentError, Recipient, Resolved, Workspace};
 use crate::containers::Claim;
 use crate::files::{FileRecord, Staged};
+use crate::stored::Named;
 
 /// In a mesh, of a model that our table does not have: the caller is taken at its word about what it takes.
 const ALL_INPUTS: &[ModelInput] = &[ModelInput::Text, ModelInput::Image, ModelInput::Pdf];
@@ -38,17 +39,17 @@ impl Workspace for Claim {
     }
 }
 
-/// Gives a request the files it names. `grown`: history was put into its body, which may name some too.
-/// `container`: what a run goes on with.
+/// Gives a request the files it names. `named`: what it said before history was put into its body, which may name some
+/// too; that is held beside the body. `container`: what a run goes on with.
 pub(super) async fn give(
     services: &Services,
     forward: &Forward,
     body: Fetched,
-    grown: bool,
+    named: &Named,
     recipient: Recipient,
     container: Option<&Claim>,
 ) -> Result<Given, Refusal> {
-    let Some(wire) = forward.format.filter(|_| grown || forward.request.own_file_ids) else {
+    let Some(wire) = forward.format.filter(|_| named.is_some() || forward.request.own_file_ids) else {
         return Ok(Given { body, seeds: Vec::new(), hint: None, dropped: Vec::new() });
     };
     // Files have an owner, and so must who asks for them.
@@ -58,7 +59,9 @@ pub(super) async fn give(
     let workspace = container.map(|claim| claim as &dyn Workspace);
     let declares_code = !forward.request.declarations.is_empty();
     let asked = Asked { owner, wire, body: bytes, recipient, workspace, inputs, declares_code };
-    let resolved = services.attachments.resolve(asked, &mut |bytes| share.grow(bytes)).await;
+    let beside = named.input.as_ref().map_or(0, String::len) as u64;
+    let mut room = |bytes: u64| share.grow(bytes.saturating_add(beside));
+    let resolved = services.attachments.resolve(asked, &mut room).await;
     let Resolved { body, seeds, hint, dropped } = resolved.map_err(|error| refused(error, forward))?;
     Ok(Given { body: Fetched { bytes: body, share }, seeds, hint, dropped })
 }

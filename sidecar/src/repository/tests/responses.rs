@@ -7,6 +7,7 @@ use crate::repository::responses::ROW_BYTES;
 
 on_both_databases!(
     a_kept_answer_is_found_by_its_owner_until_it_expires,
+    the_id_that_an_answer_goes_on_from_counts,
     the_oldest_answers_of_a_full_workspace_make_room_and_nobody_elses,
     an_answer_is_told_again_and_removed_for_its_owner_alone,
     many_small_answers_are_bounded_as_a_large_one_is,
@@ -62,6 +63,14 @@ async fn a_kept_answer_is_found_by_its_owner_until_it_expires(kind: Kind) {
     assert_eq!(usage(&repository, "team").await, (0, 0));
     let items = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM stored_items").fetch_one(&repository.pool).await;
     assert_eq!(items.unwrap(), 0, "items go with their answer");
+}
+
+async fn the_id_that_an_answer_goes_on_from_counts(kind: Kind) {
+    let Fixture { repository, database: _database, .. } = fixture(kind).await;
+    let ann = owner("ann", "team");
+    let new = NewResponse { previous_id: Some("p".repeat(500)), ..response("a", 3, i64::MAX) };
+    assert!(put(&repository, &ann, new, charged(&[503])).await);
+    assert_eq!(usage(&repository, "team").await, (charged(&[503]), charged(&[503])));
 }
 
 async fn put(repository: &Repository, owner: &Identity, new: NewResponse, share: i64) -> bool {

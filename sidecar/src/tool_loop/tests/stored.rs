@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decision::format::ApiFormat::{ChatCompletions, Messages, Responses};
+use decision::problem::Problem;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -191,4 +192,46 @@ async fn a_providers_own_answer_at_the_root_is_named_to_it() {
     let told: Value = serde_json::from_str(&sent(&bench, 1)).expect("JSON");
     assert_eq!(told["previous_response_id"], "resp_providers");
     assert_eq!(told["input"][0]["content"], "Hi.");
+}
+
+#[tokio::test]
+async fn an_answer_to_what_can_be_no_id_is_given_and_not_kept() {
+    let ids = [("resp_\0", false), ("resp_\u{85}", false), (&*"r".repeat(513), false), (&"r".repeat(512), true)];
+    let script = ids.iter().map(|_| turn(Responses, false, &[text("Hello.")])).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let bench = bench(script, &folder, LIMITS).await;
+    for (id, is_kept) in ids {
+        let begun = json!({"input": "Hi.", "previous_response_id": id});
+        let answer = ask(&bench, false, asked(Responses, false, begun)).await;
+        assert_eq!((&answer["status"], &answer["store"]), (&json!("completed"), &json!(is_kept)), "{id:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_more_of_a_conversation_is_held_than_there_is_room_for() {
+    let script = vec![turn(Messages, false, &[text("Hello.")])];
+    let folder = tempfile::tempdir().expect("a folder");
+    let bench = bench(script, &folder, LIMITS).await;
+    let said = "word ".repeat(2000);
+    let first = ask(&bench, false, asked(Messages, false, json!({"input": said}))).await;
+    let stored = bench.engine.stored.clone().expect("answers are kept");
+    let item = json!({"type": "item_reference", "id": first["output"][0]["id"]});
+    for members in [json!({"previous_response_id": first["id"], "input": "And?"}), json!({"input": [item]})] {
+        let next = asked(Messages, false, members);
+        let mut most = 0;
+        let mut room = |bytes| {
+            most = bytes;
+            Ok(())
+        };
+        let resolved = stored.resolve(&next.owner, next.body.clone(), &mut room).await;
+        let (body, named) = resolved.expect("there is room");
+        let made = body.len() + named.input.expect("it named something").len();
+        let row = if named.previous.is_some() { said.len() } else { 0 };
+        assert!(most >= (next.body.len() + made + row) as u64, "{most} bytes were asked for, of {made} that were made");
+        for less in [next.body.len() as u64 + 1, most - 1] {
+            let mut room = |bytes| if bytes <= less { Ok(()) } else { Err(Problem::bodies_full()) };
+            let full = stored.resolve(&next.owner, next.body.clone(), &mut room).await;
+            assert_eq!(full.expect_err("too much"), Problem::bodies_full());
+        }
+    }
 }

@@ -3,14 +3,16 @@
 //! INVARIANT: an answer is told again byte for byte; an item has the same id in every list.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
-use super::stored::entries;
 use crate::ids;
-use crate::wire::json::{Fields, push_json, push_name};
+use crate::wire::json::{Fields, each_entry, push_json, push_name};
+
+/// What an item of a list takes beside its own JSON, and the list beside its items.
+const ITEM_BYTES: usize = 256;
 
 /// The response object as its caller got it: `output` as it is kept, with those items in the place of others that were
 /// shown in another form.
@@ -38,66 +40,230 @@ pub fn response(envelope: &str, output: &str, shown: Option<&str>) -> Vec<u8> {
 
 /// Whether a response has code calls whose outputs it does not tell.
 pub fn hides_outputs(response: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Item<'a> {
+        #[serde(rename = "type")]
+        kind: Cow<'a, str>,
+        #[serde(borrow, default)]
+        outputs: Option<&'a RawValue>,
+    }
     let fields: Fields<'_> = serde_json::from_slice(response).unwrap_or_default();
-    let items: Vec<Map<String, Value>> = fields.read("output").unwrap_or_default();
-    items.iter().any(|item| {
-        item.get("type").is_some_and(|kind| kind == "code_interpreter_call")
-            && item.get("outputs").is_none_or(Value::is_null)
-    })
+    let mut hides = false;
+    each_entry(fields.get("output").map_or("", RawValue::get), |item| {
+        let item = serde_json::from_str::<Item<'_>>(item.get());
+        hides |= item.is_ok_and(|item| item.kind == "code_interpreter_call" && item.outputs.is_none());
+    });
+    hides
 }
 
-/// The items of a request's `input`, in the shape of a list: each with an id, messages with parts. `response` is the id
-/// of the answer to it.
-pub fn input_items(input: &str, response: &str) -> Vec<Value> {
-    let list = format!("[{}]", entries(input));
-    let items: Vec<Map<String, Value>> = serde_json::from_str(&list).unwrap_or_default();
-    let digits = response.strip_prefix(ids::RESPONSE).unwrap_or(response);
-    let numbered = items.into_iter().enumerate();
-    // Not with our prefix: nothing is found by this id but its place in the list.
-    numbered.map(|(place, item)| listed(item, || format!("msg_{digits}_{place}"))).collect()
+/// What is asked of a list of items.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Items of the page, at most.
+    pub limit: usize,
+    /// Else the newest stand first.
+    pub oldest_first: bool,
+    /// The item that the page begins behind.
+    pub after: Option<&'a str>,
 }
 
-/// The items of an answer, which have ids of their own.
-pub fn output_items(output: &str) -> Vec<Value> {
-    serde_json::from_str(output).unwrap_or_default()
+/// Finds a page among items that it is shown, the oldest first. Holds one item more than the page has, at most.
+#[derive(Debug)]
+pub struct Pager<'a> {
+    asked: Asked<'a>,
+    /// The last that were shown.
+    last: VecDeque<Item<'a>>,
+    /// The page, once its beginning was seen.
+    page: Option<VecDeque<Item<'a>>>,
 }
 
-fn listed(mut item: Map<String, Value>, id: impl FnOnce() -> String) -> Value {
-    let role = item.get("role").and_then(Value::as_str).map(str::to_owned);
-    if let (Some(role), true) = (role, item.get("type").is_none_or(|kind| kind == "message")) {
-        item.insert("type".to_owned(), "message".into());
-        if let Some(Value::String(text)) = item.get("content") {
-            let part = if role == "assistant" {
-                json!({"type": "output_text", "text": text, "annotations": []})
-            } else {
-                json!({"type": "input_text", "text": text})
-            };
-            item.insert("content".to_owned(), json!([part]));
-        }
-    }
-    if item.get("id").is_none_or(Value::is_null) {
-        item.insert("id".to_owned(), id().into());
-    }
-    if item.get("status").is_none_or(Value::is_null) {
-        item.insert("status".to_owned(), "completed".into());
-    }
-    Value::Object(item)
+/// An item of a list.
+#[derive(Debug, Clone, Copy)]
+struct Item<'a> {
+    /// As it was sent. A text is a message of the user's.
+    json: &'a RawValue,
+    /// Of an item of a request's input: the id of the answer, and its place.
+    place: Option<(&'a str, usize)>,
 }
 
 /// A page of a list.
-pub fn list(items: &[Value], has_more: bool) -> Vec<u8> {
-    let id = |item: Option<&Value>| item.and_then(|item| item.get("id")).cloned().unwrap_or_default();
-    let page = json!({
-        "object": "list", "data": items, "first_id": id(items.first()), "last_id": id(items.last()),
-        "has_more": has_more,
-    });
-    let mut body = Vec::new();
-    push_json(&mut body, &page);
-    body
+#[derive(Debug)]
+pub struct Page<'a> {
+    items: Vec<Item<'a>>,
+    has_more: bool,
+}
+
+impl<'a> Pager<'a> {
+    /// Nothing was shown yet.
+    pub fn new(asked: Asked<'a>) -> Self {
+        let page = (asked.oldest_first && asked.after.is_none()).then(VecDeque::new);
+        Self { asked, last: VecDeque::new(), page }
+    }
+
+    /// Shows the items of a request's `input`; `response` is the id of the answer to it.
+    pub fn input(&mut self, input: &'a str, response: &'a str) {
+        if let Ok(text) = serde_json::from_str::<&RawValue>(input)
+            && is_text(text)
+        {
+            self.see(Item { json: text, place: Some((response, 0)) });
+        }
+        let mut place = 0;
+        each_entry(input, |json| {
+            if json.get().starts_with('{') {
+                self.see(Item { json, place: Some((response, place)) });
+            }
+            place += 1;
+        });
+    }
+
+    /// Shows the items of an answer, which have ids of their own.
+    pub fn output(&mut self, output: &'a str) {
+        each_entry(output, |json| self.see(Item { json, place: None }));
+    }
+
+    fn see(&mut self, item: Item<'a>) {
+        let Asked { limit, oldest_first, after } = self.asked;
+        let is_named = after.is_some_and(|after| item.id().is_some_and(|id| id == after));
+        if oldest_first {
+            match &mut self.page {
+                Some(page) if page.len() <= limit => page.push_back(item),
+                None if is_named => self.page = Some(VecDeque::new()),
+                _ => {}
+            }
+            return;
+        }
+        if is_named {
+            self.page = Some(self.last.clone());
+        }
+        self.last.push_back(item);
+        if self.last.len() > limit.saturating_add(1) {
+            self.last.pop_front();
+        }
+    }
+
+    /// The page; `None` if the item that it begins behind was not shown.
+    pub fn page(self) -> Option<Page<'a>> {
+        let Asked { limit, oldest_first, after } = self.asked;
+        let mut items: Vec<_> = match after {
+            None if !oldest_first => self.last,
+            _ => self.page?,
+        }
+        .into();
+        if !oldest_first {
+            items.reverse();
+        }
+        let has_more = items.len() > limit;
+        items.truncate(limit);
+        Some(Page { items, has_more })
+    }
+}
+
+impl<'a> Item<'a> {
+    fn id(&self) -> Option<Cow<'a, str>> {
+        #[derive(Deserialize)]
+        struct Head<'a> {
+            #[serde(borrow, default)]
+            id: Option<Cow<'a, str>>,
+        }
+        let own = serde_json::from_str::<Head<'a>>(self.json.get()).ok().and_then(|head| head.id);
+        own.or_else(|| self.place.map(|(response, place)| placed(response, place).into()))
+    }
+
+    /// In the shape of a list: with an id, and a message with parts.
+    fn push(&self, body: &mut Vec<u8>) {
+        let Some((response, place)) = self.place else { return body.extend_from_slice(self.json.get().as_bytes()) };
+        let whole = Some(self.json).filter(|json| is_text(json));
+        let mut fields: Fields<'_> = serde_json::from_str(self.json.get()).unwrap_or_default();
+        let role: Option<String> = fields.read("role").or_else(|| whole.map(|_| "user".to_owned()));
+        let kind: Option<String> = fields.read("type");
+        let is_message = role.is_some() && (fields.get("type").is_none() || kind.is_some_and(|kind| kind == "message"));
+        let text = whole.or_else(|| fields.get("content").filter(|content| is_message && is_text(content)));
+        fields.0.retain(|(name, value)| match &**name {
+            "type" => !is_message,
+            "content" => text.is_none(),
+            "id" | "status" => value.get() != "null",
+            _ => true,
+        });
+        body.push(b'{');
+        for (name, value) in &fields.0 {
+            push_member(body, name, &[value.get()]);
+        }
+        if whole.is_some() {
+            push_member(body, "role", &[r#""user""#]);
+        }
+        if is_message {
+            push_member(body, "type", &[r#""message""#]);
+        }
+        if let Some(text) = text {
+            let [before, after] = if role.is_some_and(|role| role == "assistant") {
+                [r#"[{"type":"output_text","text":"#, r#","annotations":[]}]"#]
+            } else {
+                [r#"[{"type":"input_text","text":"#, "}]"]
+            };
+            push_member(body, "content", &[before, text.get(), after]);
+        }
+        if fields.get("id").is_none() {
+            push_name(body, "id");
+            push_json(body, &placed(response, place));
+        }
+        if fields.get("status").is_none() {
+            push_member(body, "status", &[r#""completed""#]);
+        }
+        body.push(b'}');
+    }
+}
+
+impl Page<'_> {
+    /// Bytes that it takes as JSON, at most.
+    pub fn max_bytes(&self) -> usize {
+        // Each id of an end stands there twice.
+        let ends = self.items.first().into_iter().chain(self.items.last());
+        let lengths = self.items.iter().chain(ends).map(|item| item.json.get().len().saturating_add(ITEM_BYTES));
+        lengths.fold(ITEM_BYTES, usize::saturating_add)
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(self.max_bytes());
+        body.extend_from_slice(br#"{"object":"list","data":["#);
+        for (place, item) in self.items.iter().enumerate() {
+            if place > 0 {
+                body.push(b',');
+            }
+            item.push(&mut body);
+        }
+        body.push(b']');
+        for (name, item) in [("first_id", self.items.first()), ("last_id", self.items.last())] {
+            push_name(&mut body, name);
+            push_json(&mut body, &item.and_then(Item::id));
+        }
+        push_member(&mut body, "has_more", &[if self.has_more { "true" } else { "false" }]);
+        body.push(b'}');
+        body
+    }
+}
+
+/// Not with our prefix: nothing is found by this id but its place in the list.
+fn placed(response: &str, place: usize) -> String {
+    format!("msg_{}_{place}", response.strip_prefix(ids::RESPONSE).unwrap_or(response))
+}
+
+fn is_text(json: &RawValue) -> bool {
+    json.get().starts_with('"')
+}
+
+/// Appends a member whose value is these pieces of JSON.
+fn push_member(body: &mut Vec<u8>, name: &str, value: &[&str]) {
+    push_name(body, name);
+    for piece in value {
+        body.extend_from_slice(piece.as_bytes());
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -115,12 +281,30 @@ mod tests {
         assert!(!of(r#"{"type":"reasoning"}"#));
     }
 
+    fn page(inputs: &[&str], outputs: &[&str], asked: Asked<'_>) -> Option<Value> {
+        let mut pager = Pager::new(asked);
+        for input in inputs {
+            pager.input(input, "resp_otr12");
+        }
+        for output in outputs {
+            pager.output(output);
+        }
+        let page = pager.page()?;
+        let json = page.json();
+        assert!(json.len() <= page.max_bytes(), "{} of {}", json.len(), page.max_bytes());
+        Some(serde_json::from_slice(&json).unwrap())
+    }
+
+    fn listed(input: &str) -> Value {
+        page(&[input], &[], Asked { limit: 100, oldest_first: true, after: None }).unwrap()["data"].take()
+    }
+
     #[test]
     fn every_item_of_a_list_has_an_id_and_a_message_has_parts() {
-        let items = input_items(
+        let items = listed(
             r#"[{"role":"user","content":"hi"},{"type":"function_call_output","call_id":"c","output":"x"},
-            {"id":"msg_1","role":"assistant","content":"yes"},{"role":"user","content":[{"type":"input_text","text":"a"}]}]"#,
-            "resp_otr12",
+            {"id":"msg_1","role":"assistant","content":"yes"},{"role":"user","content":[{"type":"input_text","text":"a"}]},
+            7,{"id":null,"type":"reasoning","role":"user","content":"b","status":null}]"#,
         );
         assert_eq!(
             items[0],
@@ -130,7 +314,38 @@ mod tests {
         assert_eq!((&items[1]["id"], &items[1]["type"]), (&json!("msg_12_1"), &json!("function_call_output")));
         assert_eq!((&items[2]["id"], &items[2]["content"][0]["type"]), (&json!("msg_1"), &json!("output_text")));
         assert_eq!(items[3]["content"], json!([{"type": "input_text", "text": "a"}]));
-        assert_eq!(input_items("\"only text\"", "resp_otr1")[0]["content"][0]["text"], "only text");
-        assert_eq!(input_items("null", "resp_otr1"), [] as [Value; 0]);
+        let other =
+            json!({"type": "reasoning", "role": "user", "content": "b", "id": "msg_12_5", "status": "completed"});
+        assert_eq!((&items[4], items.as_array().unwrap().len()), (&other, 5));
+        let text = listed(r#""only \n text""#);
+        assert_eq!((&text[0]["role"], &text[0]["content"][0]["text"]), (&json!("user"), &json!("only \n text")));
+        assert_eq!((&text[0]["id"], &text[0]["type"]), (&json!("msg_12_0"), &json!("message")));
+        assert_eq!(listed("null"), json!([]));
+    }
+
+    #[test]
+    fn a_page_holds_no_more_items_than_it_has_wherever_it_begins() {
+        let input = format!("[{}]", vec![r#"{"role":"user","content":"x"}"#; 1000].join(","));
+        let mut pager = Pager::new(Asked { limit: 2, oldest_first: false, after: Some("msg_12_500") });
+        pager.input(&input, "resp_otr12");
+        assert!(pager.last.len() <= 3 && pager.page.as_ref().is_some_and(|page| page.len() <= 3), "{pager:?}");
+        let ids = |oldest_first, after: Option<&str>| {
+            let page = page(&[&input], &[r#"[{"id":"msg_z"}]"#], Asked { limit: 2, oldest_first, after })?;
+            let ids: Vec<_> = page["data"].as_array().unwrap().iter().map(|item| item["id"].clone()).collect();
+            assert_eq!(
+                [&page["first_id"], &page["last_id"]],
+                [ids.first().unwrap_or(&Value::Null), ids.last().unwrap_or(&Value::Null)]
+            );
+            Some(json!([ids, page["has_more"]]))
+        };
+        assert_eq!(ids(true, None), Some(json!([["msg_12_0", "msg_12_1"], true])));
+        assert_eq!(ids(true, Some("msg_12_997")), Some(json!([["msg_12_998", "msg_12_999"], true])));
+        assert_eq!(ids(true, Some("msg_12_998")), Some(json!([["msg_12_999", "msg_z"], false])));
+        assert_eq!(ids(true, Some("msg_z")), Some(json!([[], false])));
+        assert_eq!(ids(false, None), Some(json!([["msg_z", "msg_12_999"], true])));
+        assert_eq!(ids(false, Some("msg_12_500")), Some(json!([["msg_12_499", "msg_12_498"], true])));
+        assert_eq!(ids(false, Some("msg_12_2")), Some(json!([["msg_12_1", "msg_12_0"], false])));
+        assert_eq!(ids(false, Some("msg_12_0")), Some(json!([[], false])));
+        assert_eq!([ids(true, Some("msg_no")), ids(false, Some("msg_no"))], [None, None]);
     }
 }

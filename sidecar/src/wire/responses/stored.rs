@@ -14,6 +14,8 @@ use super::history::TOLD;
 use crate::ids;
 use crate::wire::json::{Fields, inside_array, push_json, push_name};
 
+/// What a body takes for an `input` that it did not have.
+const FRAME_BYTES: usize = 64;
 /// References that are looked up for one request.
 pub const MAX_REFERENCES: usize = 1024;
 
@@ -77,7 +79,7 @@ impl Kept {
         object.push(b'}');
         let envelope = String::from_utf8_lossy(&object).into_owned();
         let id_of = |item: &Cow<'_, str>| Some(serde_json::from_str::<Reference<'_>>(item).ok()?.id?.into_owned());
-        let item_ids = items.iter().filter_map(id_of).filter(|id| is_ours(id)).collect();
+        let item_ids = items.iter().filter_map(id_of).filter(|id| is_ours(id) && ids::is_plain(id)).collect();
         Self { id, output: format!("[{}]", items.join(",")), item_ids, envelope, shown }
     }
 }
@@ -133,7 +135,7 @@ pub fn input(body: &[u8]) -> Option<String> {
     Some(fields.get("input")?.get().to_owned())
 }
 
-/// The items of a kept `input` or `output`, as JSON without brackets.
+/// The items of a kept `input` or `output`, as JSON without brackets; nothing where there are none.
 pub fn entries(json: &str) -> Cow<'_, str> {
     if let Some(items) = inside_array(json) {
         return Cow::Borrowed(items);
@@ -151,19 +153,21 @@ pub fn items_by_id(output: &str) -> BTreeMap<String, String> {
 
 /// Puts the kept items in the place of their references, `history` (items without brackets) in front of all, and
 /// `previous` in the place of the answer that was named. `None` if that would make the body longer than by `max_added`
-/// bytes: one item may be named a million times.
+/// bytes: one item may be named a million times. `room` is asked for the bytes of what is made, before it is.
 pub fn expand(
     body: &[u8],
-    history: &str,
+    history: &[Cow<'_, str>],
     previous: Option<&str>,
     items: &BTreeMap<String, String>,
     max_added: usize,
+    room: &mut dyn FnMut(usize) -> Result<(), Problem>,
 ) -> Result<Option<Expanded>, Problem> {
     let fields: Fields<'_> = serde_json::from_slice(body).map_err(super::not_an_object)?;
     let input = fields.get("input").map_or("[]", RawValue::get);
+    let before = joined(history).map(str::len).sum::<usize>().saturating_add(",".len());
     let own = match serde_json::from_str::<Vec<&RawValue>>(input) {
         Ok(list) => {
-            let mut added = history.len();
+            let mut added: usize = history.iter().map(|said| said.len()).sum();
             let mut parts = Vec::with_capacity(list.len());
             for item in list {
                 let known = reference(item).and_then(|id| items.get(id.as_ref()));
@@ -171,34 +175,45 @@ pub fn expand(
                 if added > max_added {
                     return Ok(None);
                 }
-                parts.push(known.map_or_else(|| item.get(), String::as_str));
+                parts.push(Cow::Borrowed(known.map_or_else(|| item.get(), String::as_str)));
             }
-            parts.join(",")
+            parts
         }
-        Err(_) => entries(input).into_owned(),
+        Err(_) => Some(entries(input)).filter(|entry| !entry.is_empty()).into_iter().collect(),
     };
-    let between = if history.is_empty() || own.is_empty() { "" } else { "," };
-    let mut body = vec![b'{'];
+    let previous = previous.map(|previous| Value::from(previous).to_string()).unwrap_or_default();
+    let input_len = "[]".len().saturating_add(joined(&own).map(str::len).sum());
+    let kept_len = body.len().saturating_sub(input.len()).saturating_add(FRAME_BYTES);
+    let body_len = [kept_len, previous.len(), before, input_len].into_iter().fold(0, usize::saturating_add);
+    room(body_len.saturating_add(input_len))?;
+    let mut body = Vec::with_capacity(body_len);
+    body.push(b'{');
     for (name, value) in &fields.0 {
-        match &**name {
-            "input" => {}
-            "previous_response_id" => {
-                if let Some(previous) = previous {
-                    push_name(&mut body, name);
-                    push_json(&mut body, previous);
-                }
-            }
-            name => {
-                push_name(&mut body, name);
-                body.extend_from_slice(value.get().as_bytes());
-            }
-        }
+        let value = match &**name {
+            "input" => continue,
+            "previous_response_id" if previous.is_empty() => continue,
+            "previous_response_id" => &previous,
+            _ => value.get(),
+        };
+        push_name(&mut body, name);
+        body.extend_from_slice(value.as_bytes());
     }
     push_name(&mut body, "input");
-    for part in ["[", history, between, &own, "]}"] {
-        body.extend_from_slice(part.as_bytes());
+    body.push(b'[');
+    for piece in joined(history.iter().chain(&own)) {
+        body.extend_from_slice(piece.as_bytes());
     }
-    Ok(Some(Expanded { body, input: format!("[{own}]") }))
+    body.extend_from_slice(b"]}");
+    let mut input = String::with_capacity(input_len);
+    input.push('[');
+    input.extend(joined(&own));
+    input.push(']');
+    Ok(Some(Expanded { body, input }))
+}
+
+/// The parts with commas between them.
+fn joined<'a>(parts: impl IntoIterator<Item = &'a Cow<'a, str>>) -> impl Iterator<Item = &'a str> {
+    parts.into_iter().enumerate().flat_map(|(place, part)| [if place > 0 { "," } else { "" }, part.as_ref()])
 }
 
 #[cfg(test)]
@@ -226,14 +241,37 @@ mod tests {
         assert_eq!(refused.param.as_deref(), Some("input"));
     }
 
+    /// What is made, of which no more bytes are made than there was room asked for.
+    fn made(
+        body: &[u8],
+        history: &[&str],
+        previous: Option<&str>,
+        items: &BTreeMap<String, String>,
+        max_added: usize,
+    ) -> Option<Expanded> {
+        let history: Vec<_> = history.iter().map(|&said| Cow::Borrowed(said)).collect();
+        let mut asked = 0;
+        let mut room = |bytes| {
+            asked = bytes;
+            Ok(())
+        };
+        let expanded = expand(body, &history, previous, items, max_added, &mut room).unwrap()?;
+        let taken = expanded.body.capacity() + expanded.input.capacity();
+        assert!(taken <= asked, "{taken} of {asked}");
+        let refused = expand(body, &history, previous, items, max_added, &mut |_| Err(Problem::bodies_full()));
+        assert_eq!(refused.unwrap_err(), Problem::bodies_full());
+        Some(expanded)
+    }
+
     #[test]
     fn the_history_stands_in_front_and_each_item_in_the_place_of_its_reference() {
         let items = BTreeMap::from([(OURS.to_owned(), r#"{"type":"message","id":"msg_otr1"}"#.to_owned())]);
         let body = br#"{"model": "m", "previous_response_id":"resp_otr1","input":[ {"id":"msg_otr1"}, {"role" : "user"}], "x": 1.0}"#;
-        let expanded = expand(body, r#"{"role":"user","content":"before"}"#, None, &items, 100).unwrap().unwrap();
+        let expanded =
+            made(body, &[r#"{"role":"user"}"#, r#"{"role":"user","content":"before"}"#], None, &items, 100).unwrap();
         assert_eq!(
             String::from_utf8(expanded.body).unwrap(),
-            r#"{"model":"m","x":1.0,"input":[{"role":"user","content":"before"},{"type":"message","id":"msg_otr1"},{"role" : "user"}]}"#
+            r#"{"model":"m","x":1.0,"input":[{"role":"user"},{"role":"user","content":"before"},{"type":"message","id":"msg_otr1"},{"role" : "user"}]}"#
         );
         assert_eq!(expanded.input, r#"[{"type":"message","id":"msg_otr1"},{"role" : "user"}]"#);
     }
@@ -243,7 +281,7 @@ mod tests {
         // A provider's item in an answer of ours, so that no count of our own ids bounds it.
         let items = BTreeMap::from([("rs_1".to_owned(), format!(r#"{{"id":"rs_1","text":"{}"}}"#, "x".repeat(1000)))]);
         let named = |times: usize| format!(r#"{{"input":[{}]}}"#, vec![r#"{"id":"rs_1"}"#; times].join(","));
-        let expanded = |times| expand(named(times).as_bytes(), "", None, &items, 10_000).unwrap();
+        let expanded = |times| made(named(times).as_bytes(), &[], None, &items, 10_000);
         assert!(expanded(9).is_some_and(|expanded| expanded.body.len() > 9_000));
         assert!(expanded(10).is_none());
         assert!(expanded(100_000).is_none());
@@ -252,11 +290,13 @@ mod tests {
     #[test]
     fn a_text_is_one_message_and_a_providers_answer_is_named_on() {
         let body = br#"{"previous_response_id":"resp_otr1","input":"hi"}"#;
-        let expanded = expand(body, "", Some("resp_9"), &BTreeMap::new(), 0).unwrap().unwrap();
+        let expanded = made(body, &[], Some("resp_9"), &BTreeMap::new(), 0).unwrap();
         assert_eq!(
             String::from_utf8(expanded.body).unwrap(),
             r#"{"previous_response_id":"resp_9","input":[{"role":"user","content":"hi"}]}"#
         );
+        let alone = made(br#"{"previous_response_id":"resp_otr1"}"#, &["{}"], None, &BTreeMap::new(), 2).unwrap();
+        assert_eq!(String::from_utf8(alone.body).unwrap(), r#"{"input":[{}]}"#);
         assert_eq!(entries("null"), "");
         assert_eq!(entries(" [ {} ] "), "{}");
     }
