@@ -121,12 +121,12 @@ impl StoredResponses {
         }
         let mut counted = Counted { room, bytes: body.len() };
         let known = self.items(owner, &items, &mut counted).await?;
-        let (parts, root) = match &previous {
+        let (parts, began) = match &previous {
             Some(id) => self.history(owner, id, &mut counted).await?,
             None => (Vec::new(), None),
         };
         let mut more = |bytes| counted.add(bytes);
-        let expanded = expand(&body, &said(&parts), root.as_deref(), &known, self.limits.max_bytes, &mut more)?
+        let expanded = expand(&body, &said(&parts), began.as_deref(), &known, self.limits.max_bytes, &mut more)?
             .ok_or_else(|| too_long("input", self.limits.max_bytes))?;
         Ok((expanded.body.into(), Named { previous, input: Some(expanded.input) }))
     }
