@@ -255,7 +255,7 @@ async fn a_deleted_container_is_gone_with_its_processes() {
 
 #[tokio::test]
 async fn an_unused_container_expires_and_its_processes_end() {
-    let stack = start(Setup::default().set("containers", "{idle_seconds: 2}")).await;
+    let stack = start(Setup::default().set("containers", "{idle_seconds: 4}")).await;
     let caller = Caller::new(&stack);
     let before = stack.sidecar().descendants();
     let container = id(&caller.run("x = 41", &Value::Null).await);
@@ -266,8 +266,12 @@ async fn an_unused_container_expires_and_its_processes_end() {
     assert_eq!(answer.status, 400, "{}", answer.text());
     assert!(answer.json()["error"]["message"].as_str().unwrap().contains("has expired"), "{}", answer.text());
     assert!(eventually(SOON, async || stack.sidecar().descendants() == before).await, "the sweep ends it");
-    let metrics = Call::get("/otari/metrics").bearer(stack.master_key()).send(stack.address()).await.unwrap().text();
-    assert!(metrics.contains("otari_sidecar_containers_total{event=\"expired\"} 1"), "{metrics}");
+    let counted = async || {
+        let metrics =
+            Call::get("/otari/metrics").bearer(stack.master_key()).send(stack.address()).await.unwrap().text();
+        metrics.contains("otari_sidecar_containers_total{event=\"expired\"} 1")
+    };
+    assert!(eventually(SOON, counted).await, "its end is counted");
 }
 
 #[tokio::test]
