@@ -122,8 +122,6 @@ async fn one_that_the_kernel_killed_is_given_to_nobody() {
     for pid in marked {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    let lives =
-        |pid: &rustix::process::Pid| std::path::Path::new(&format!("/proc/{}/exe", pid.as_raw_nonzero())).exists();
     until("it is dead", || !runs(&place.marker()) && !below.iter().any(lives)).await;
     let session = place.session().await;
     assert_eq!(place.output(&session, "1").await, "1\n");
@@ -172,6 +170,15 @@ fn below(pids: &[rustix::process::Pid]) -> Vec<rustix::process::Pid> {
         next += 1;
     }
     found
+}
+
+/// Whether any thread of it has not ended. One that has may wait for ever for a parent to ask after it.
+fn lives(pid: &rustix::process::Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // Behind the name, which may hold anything: the state, and 17 places on the number of threads (proc_pid_stat(5)).
+    let Some((_, told)) = stat.rsplit_once(") ") else { return false };
+    let told: Vec<_> = told.split(' ').collect();
+    !(matches!(told[0], "Z" | "X") && told[17].parse::<u32>().unwrap() <= 1)
 }
 
 /// Processes whose first argument is this.
