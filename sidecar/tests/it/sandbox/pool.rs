@@ -122,7 +122,7 @@ async fn one_that_the_kernel_killed_is_given_to_nobody() {
     for pid in marked {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    until("it is dead", || !runs(&place.marker()) && !below.iter().any(lives)).await;
+    until("it is dead", || !runs(&place.marker()) && !below.iter().copied().any(lives)).await;
     let session = place.session().await;
     assert_eq!(place.output(&session, "1").await, "1\n");
     place.destroy(&session).await;
@@ -173,7 +173,7 @@ fn below(pids: &[rustix::process::Pid]) -> Vec<rustix::process::Pid> {
 }
 
 /// Whether any thread of it has not ended. One that has may wait for ever for a parent to ask after it.
-fn lives(pid: &rustix::process::Pid) -> bool {
+fn lives(pid: rustix::process::Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     // Behind the name, which may hold anything: the state, and 17 places on the number of threads (proc_pid_stat(5)).
     let Some((_, told)) = stat.rsplit_once(") ") else { return false };
