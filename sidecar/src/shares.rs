@@ -46,6 +46,17 @@ impl Shares {
         seat
     }
 
+    /// Whether a workspace holds all that it may.
+    pub fn is_taken(&self, workspace: &str) -> bool {
+        self.all().get(workspace).is_some_and(|places| places.available_permits() == 0)
+    }
+
+    /// How many workspaces have or want something.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.all().len()
+    }
+
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Semaphore>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,7 +113,7 @@ mod tests {
         drop(one);
         assert!(two.grow(7));
         drop(two);
-        assert!(shares.all().is_empty(), "only who has something is remembered");
+        assert_eq!(shares.remembered(), 0, "only who has something is remembered");
         let mut all = shares.seat("team");
         assert!(all.grow(10));
     }

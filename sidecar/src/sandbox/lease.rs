@@ -4,7 +4,6 @@
 //! request is dropped; until it is destroyed it counts for its workspace. One that was taken over is destroyed only by
 //! [`Lease::end`], and counts where it was created.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use super::{
     ExecutionRequest, ExecutionResult, FileContent, FileSource, Listing, SandboxBackend, SandboxError, SessionGrant,
     SessionId, SessionSpec, WorkspacePath,
 };
+use crate::shares::{Seat, Shares};
 
 /// Sessions that are being destroyed at the same time.
 const AT_ONCE: usize = 16;
@@ -54,20 +54,6 @@ struct Used {
     seat: Seat,
 }
 
-/// How many sessions each workspace has, of those it may have.
-#[derive(Debug, Clone)]
-struct Shares {
-    taken: Arc<Mutex<HashMap<String, usize>>>,
-    max_per_workspace: usize,
-}
-
-/// One session of a workspace's share; given back when it is dropped.
-#[derive(Debug)]
-struct Seat {
-    workspace: String,
-    shares: Shares,
-}
-
 impl Reaper {
     /// Creates the reaper and the task that does its work; the task ends when the last clone and lease are gone.
     /// No workspace gets more than `max_per_workspace` sessions at once.
@@ -89,13 +75,15 @@ impl Reaper {
                 drop(used.seat);
             }
         });
-        let shares = Shares { taken: Arc::default(), max_per_workspace };
-        (Self { returned, backend, shares }, task)
+        (Self { returned, backend, shares: Shares::new(max_per_workspace) }, task)
     }
 
     /// Opens a session and lends it. At capacity when the workspace has its share, or the backend no room.
     pub async fn lease(&self, spec: &SessionSpec) -> Result<Lease, SandboxError> {
-        let seat = self.shares.seat(&spec.workspace)?;
+        let mut seat = self.shares.seat(&spec.workspace);
+        if !seat.grow(1) {
+            return Err(SandboxError::AtCapacity { retry_after: Some(RETRY_AFTER) });
+        }
         let granted = self.backend.create_session(spec).await?;
         let held = Held { seat, returned: self.returned.clone() };
         Ok(Lease { granted, backend: Arc::clone(&self.backend), since: Instant::now(), held: Mutex::new(Some(held)) })
@@ -103,8 +91,7 @@ impl Reaper {
 
     /// Whether a workspace has as many sessions as it may.
     pub fn is_full(&self, workspace: &str) -> bool {
-        let taken = self.shares.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.get(workspace).is_some_and(|has| *has >= self.shares.max_per_workspace)
+        self.shares.is_taken(workspace)
     }
 
     /// The backend behind the leases.
@@ -164,31 +151,6 @@ impl Lease {
     /// Reads a file of the leased session, if it has no more than `max_bytes`.
     pub async fn get_file(&self, path: &WorkspacePath, max_bytes: u64) -> Result<FileContent, SandboxError> {
         self.backend.get_file(&self.granted.id, path, max_bytes).await
-    }
-}
-
-impl Shares {
-    fn seat(&self, workspace: &str) -> Result<Seat, SandboxError> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = taken.entry(workspace.to_owned()).or_default();
-        if *has >= self.max_per_workspace {
-            return Err(SandboxError::AtCapacity { retry_after: Some(RETRY_AFTER) });
-        }
-        *has += 1;
-        Ok(Seat { workspace: workspace.to_owned(), shares: self.clone() })
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut taken = self.shares.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        // The map holds workspaces that have sessions, no others.
-        if let Some(has) = taken.get_mut(&self.workspace) {
-            *has = has.saturating_sub(1);
-            if *has == 0 {
-                taken.remove(&self.workspace);
-            }
-        }
     }
 }
 
@@ -289,7 +251,7 @@ mod tests {
         full(&reaper).await;
         drop((others, third));
         assert!((&mut task).now_or_never().is_none());
-        assert_eq!(reaper.shares.taken.lock().unwrap().len(), 1, "only who has sessions is remembered");
+        assert_eq!(reaper.shares.remembered(), 1, "only who has sessions is remembered");
     }
 
     #[tokio::test]

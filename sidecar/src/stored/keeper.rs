@@ -6,7 +6,7 @@ use std::time::Duration;
 use decision::identity::Identity;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::repository::{NewResponse, Repository};
+use crate::repository::{NewResponse, Repository, RepositoryError};
 use crate::telemetry::chain;
 
 /// Answers that wait to be kept, or to be taken up by their transaction; who comes then waits for room.
@@ -66,18 +66,27 @@ impl Keeper {
 
 /// All at once; if that cannot be, each alone, so that none is lost for another.
 async fn keep(repository: &Repository, answers: &[(Identity, NewResponse)], workspace_bytes: i64) {
-    if matches!(repository.put_responses(answers, workspace_bytes).await, Ok(true)) {
-        return;
-    }
-    for answer in answers {
-        let id = &answer.1.id;
-        match repository.put_responses(std::slice::from_ref(answer), workspace_bytes).await {
-            Ok(true) => {}
-            Ok(false) => tracing::info!(
-                response.id = id,
-                "an answer was not kept: it has too many items, or its workspace no room (responses.workspace_max_bytes)"
-            ),
-            Err(error) => tracing::error!(error = chain(&error), response.id = id, "an answer was not kept"),
+    let kept = repository.put_responses(answers, workspace_bytes).await;
+    match (kept, answers) {
+        (Ok(true), _) => {}
+        (kept, [(_, answer)]) => tell(kept, answer),
+        (_, several) => {
+            for answer in several {
+                let alone = std::slice::from_ref(answer);
+                tell(repository.put_responses(alone, workspace_bytes).await, &answer.1);
+            }
         }
+    }
+}
+
+/// Says why an answer was not kept, if it was not.
+fn tell(kept: Result<bool, RepositoryError>, answer: &NewResponse) {
+    match kept {
+        Ok(true) => {}
+        Ok(false) => tracing::info!(
+            response.id = answer.id,
+            "an answer was not kept: it has too many items, or its workspace no room (responses.workspace_max_bytes)"
+        ),
+        Err(error) => tracing::error!(error = chain(&error), response.id = answer.id, "an answer was not kept"),
     }
 }

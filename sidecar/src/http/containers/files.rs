@@ -78,18 +78,12 @@ impl<'a> Asked<'a> {
         // What is no text names nothing.
         let Ok(Path((container, name))) = place else { return Err(missing("").into()) };
         if !ids::is_minted(ids::CONTAINER, &container) {
-            return Err(no_container(&container).into());
+            return Err(super::not_found(&container).into());
         }
         let missing = missing(&name);
         let id = ids::out_of_container(&name).unwrap_or_default();
         Ok(Self { visit, container, name, named: Named { id, missing } })
     }
-}
-
-/// OpenAI's own words, by which clients tell it.
-fn no_container(id: &str) -> Problem {
-    let text = format!("Container with id '{}' not found.", ids::shown(id));
-    Problem::new(ProblemKind::NotFound, Origin::Caller, text).with_param("container_id")
 }
 
 fn no_file(name: &str) -> Problem {

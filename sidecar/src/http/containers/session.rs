@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::super::internal::json_response;
 use super::super::{Refusal, Services, credential};
+use super::not_found;
 use crate::containers::ContainerError;
 use crate::ids::shown;
 use crate::repository::ContainerRow;
@@ -76,7 +77,7 @@ fn object(row: &ContainerRow) -> Value {
 
 fn refused(error: ContainerError, id: &str) -> Refusal {
     match error {
-        ContainerError::Unknown => not_found(id),
+        ContainerError::Unknown => not_found(id).into(),
         ContainerError::Busy { .. } => {
             let text = format!("the container `{}` is in use by a request: delete it when that has ended", shown(id));
             let problem = Problem::new(ProblemKind::Conflict, Origin::Caller, text).with_code("container_in_use");
@@ -88,10 +89,4 @@ fn refused(error: ContainerError, id: &str) -> Refusal {
         }
         ContainerError::Repository(_) => Refusal::storage(error),
     }
-}
-
-/// In the words of the vendor's own service, which clients know.
-fn not_found(id: &str) -> Refusal {
-    let text = format!("Container with id '{}' not found.", shown(id));
-    Problem::new(ProblemKind::NotFound, Origin::Caller, text).into()
 }
